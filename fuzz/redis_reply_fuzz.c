@@ -161,34 +161,35 @@ static void job_check(const struct redis_job *job, int rc) {
 static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
     const struct redis_reply *told = reply;
     bool done = false;
-    int rc = 0;
+    int rc;
 
-    job->base.wanted--;
+    job->base.responses_due--;
     if (job->scan == NULL && job->replies == 2 && job->first == NULL) {
         job->first = reply;
         return false;
     }
     if (job->first != NULL && job->first->type == REDIS_REPLY_ERROR)
         told = job->first;
-    switch (redis_job_take(job, told, &rc)) {
+    rc = redis_job_take(job, told);
+    switch (rc) {
     case REDIS_MORE:
-        assert(job->base.wanted > 0);
+        assert(job->base.responses_due > 0);
         break;
     case REDIS_AGAIN:
-        if (job->base.wanted > 0) /* the others come first */
+        if (job->base.responses_due > 0) /* the others come first */
             break;
         if (job->command.len == 0 && !redis_job_write(job))
             abort();
         assert(job->command.len > 0 && job->replies > 0);
         redis_reply_free(job->first);
         job->first = NULL;
-        job->base.wanted = job->replies;
+        job->base.responses_due = job->replies;
         break;
     case REDIS_STUCK:
         assert(job->scan != NULL && redis_scan_obstacle(job) != NULL);
         done = true;
         break;
-    case REDIS_DONE:
+    default:
         job_check(job, rc);
         done = true;
         break;
@@ -204,7 +205,7 @@ static void job_run(struct redis_job *job, const struct idem_buffer *bytes) {
     assert(reader != NULL);
     if (!redis_job_write(job))
         abort();
-    job->base.wanted = job->replies;
+    job->base.responses_due = job->replies;
     if (bytes->len > 0)
         (void)redis_reader_feed(reader, bytes->at, bytes->len);
     for (int i = 0; i < TURNS_MAX; i++)

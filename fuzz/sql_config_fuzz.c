@@ -21,7 +21,7 @@ static void config_check(const struct sql_config *config) {
         assert(memchr(config->hosts[i].name, '\0', sizeof(config->hosts[i].name)) != NULL);
         assert(config->hosts[i].port != 0 || config->hosts[i].name[0] == '/');
     }
-    assert(config->name != NULL && config->db != NULL && config->tls != SQL_TLS_UNSAID);
+    assert(config->name != NULL && config->db != NULL && config->tls != SQL_TLS_UNSET);
     assert(config->timeout_ms > 0 && config->connect_timeout_ms > 0);
     assert(config->connections_n >= 1 && config->connections_n <= SQL_CONNECTIONS_MAX);
     assert((config->tls_cert == NULL) == (config->tls_key == NULL));

@@ -9,7 +9,7 @@
  * row_matched(table, number) in C, so that a run can tell which rows it met.
  *
  * The model is checked against what the C code does because both read the same
- * rows; nothing of them is written by hand a second time. Fails (1) when a row
+ * rows; nothing of them is written by hand a second time. Fails (1) when a rule
  * names a fact, state or verdict that has no word here, or when stdout cannot
  * be written: a model with a hole in it must not be checked.
  */
@@ -46,7 +46,7 @@ static const char *upper(const char *name) {
     size_t len = strlen(name);
 
     if (len >= sizeof(buf[0]) || strcmp(name, "?") == 0)
-        die("a row uses a word that the tables do not name");
+        die("a rule uses a word that the tables do not name");
     for (size_t i = 0; i <= len; i++)
         out[i] = (char)(name[i] >= 'a' && name[i] <= 'z' ? name[i] - 'a' + 'A' : name[i]);
     return out;
@@ -71,7 +71,7 @@ static void print_states(unsigned states) {
     const char *sep = "(";
 
     if ((states & ~IDEM_IN_ANY) != 0 || states == 0)
-        die("a row has a state that is unknown here, or none");
+        die("a rule has a state that is unknown here, or none");
     for (unsigned i = 0; i < STATE__COUNT; i++) {
         if ((states & IDEM_IN(i)) == 0)
             continue;
@@ -83,7 +83,7 @@ static void print_states(unsigned states) {
 
 static void print_facts(unsigned facts, const char *relation) {
     if ((facts >> IDEM_FACT__COUNT) != 0)
-        die("a row has a fact that is unknown here");
+        die("a rule has a fact that is unknown here");
     for (unsigned i = 0; i < IDEM_FACT__COUNT; i++)
         if ((facts & (1u << i)) != 0)
             printf(" && (facts & F_%s) %s 0", upper(idem_fact_name(1u << i)), relation);
@@ -93,7 +93,7 @@ static void print_actions(unsigned actions) {
     const char *sep = " && (";
 
     if (actions == 0 || (actions >> IDEM_OWNER_ACTION__COUNT) != 0)
-        die("a row has a word of the owner that is unknown here, or none");
+        die("a rule has a word of the owner that is unknown here, or none");
     if (actions == (1u << IDEM_OWNER_ACTION__COUNT) - 1)
         return;
     for (unsigned i = 0; i < IDEM_OWNER_ACTION__COUNT; i++) {
@@ -106,10 +106,10 @@ static void print_actions(unsigned actions) {
     printf(")");
 }
 
-/* The name of a row ends up in a string of Promela's, and in a line of its own. */
+/* The name of a rule ends up in a string of Promela's, and in a line of its own. */
 static const char *plain(const char *when) {
     if (strpbrk(when, "\n\"\\%") != NULL)
-        die("a row's name has a character that would need quoting");
+        die("a rule's name has a character that would need quoting");
     return when;
 }
 
@@ -118,55 +118,55 @@ static void print_answer(const char *when, const char *answer) {
     printf("    printf(\"%s: %s\\n\");\n", plain(when), answer);
 }
 
-/* First match decides: each row is an option, and the rest of the table its else. */
+/* First match decides: each rule is an option, and the rest of the table its else. */
 static void print_claim_table(void) {
-    const struct idem_claim_row *row;
+    const struct idem_claim_rule *rule;
     int n = 0;
 
     printf("\ninline claim_decide() {\n");
-    for (row = idem_claim_table; row->when != NULL; row++, n++) {
-        if ((unsigned)row->verdict >= VERDICT__COUNT || verdict_words[row->verdict] == NULL)
-            die("a row has a verdict that is unknown here");
+    for (rule = idem_claim_table; rule->when != NULL; rule++, n++) {
+        if ((unsigned)rule->verdict >= VERDICT__COUNT || verdict_words[rule->verdict] == NULL)
+            die("a rule has a verdict that is unknown here");
         printf("if\n:: ");
-        print_states(row->states);
-        print_facts(row->yes, "!=");
-        print_facts(row->no, "==");
+        print_states(rule->states);
+        print_facts(rule->yes, "!=");
+        print_facts(rule->no, "==");
         printf(" ->\n    c_code { row_matched(\"claim\", %d); };\n", n);
-        print_answer(row->when, verdict_words[row->verdict]);
-        printf("    verdict = V_%s; move = M_%s\n:: else ->\n", verdict_words[row->verdict],
-               upper(idem_move_name(row->move)));
+        print_answer(rule->when, verdict_words[rule->verdict]);
+        printf("    verdict = V_%s; move = M_%s\n:: else ->\n", verdict_words[rule->verdict],
+               upper(idem_move_name(rule->move)));
     }
-    printf("    assert(false) /* no row matches */\n");
+    printf("    assert(false) /* no rule matches */\n");
     while (n-- > 0)
         printf("fi%s", n % 16 == 0 ? "\n" : " ");
     printf("}\n");
 }
 
 static void print_finish_table(void) {
-    const struct idem_finish_row *row;
+    const struct idem_finish_rule *rule;
     int n = 0;
 
     printf("\ninline finish_decide() {\n");
-    for (row = idem_finish_table; row->when != NULL; row++, n++) {
+    for (rule = idem_finish_table; rule->when != NULL; rule++, n++) {
         printf("if\n:: ");
-        print_states(row->states);
-        print_actions(row->actions);
-        print_facts(row->yes, "!=");
-        print_facts(row->no, "==");
+        print_states(rule->states);
+        print_actions(rule->actions);
+        print_facts(rule->yes, "!=");
+        print_facts(rule->no, "==");
         printf(" ->\n    c_code { row_matched(\"finish\", %d); };\n", n);
-        print_answer(row->when, row->ack == IDEM_ACK ? "ACK" : "LOST");
-        printf("    ack = %s; move = M_%s\n:: else ->\n", row->ack == IDEM_ACK ? "ACK" : "LOST",
-               upper(idem_move_name(row->move)));
+        print_answer(rule->when, rule->ack == IDEM_ACK ? "ACK" : "LOST");
+        printf("    ack = %s; move = M_%s\n:: else ->\n", rule->ack == IDEM_ACK ? "ACK" : "LOST",
+               upper(idem_move_name(rule->move)));
     }
-    printf("    assert(false) /* no row matches */\n");
+    printf("    assert(false) /* no rule matches */\n");
     while (n-- > 0)
         printf("fi%s", n % 16 == 0 ? "\n" : " ");
     printf("}\n");
 }
 
 static void print_rows(void) {
-    const struct idem_claim_row *claim = idem_claim_table;
-    const struct idem_finish_row *finish = idem_finish_table;
+    const struct idem_claim_rule *claim = idem_claim_table;
+    const struct idem_finish_rule *finish = idem_finish_table;
 
     for (int n = 0; claim->when != NULL; claim++, n++)
         printf("claim %d: %s\n", n, plain(claim->when));

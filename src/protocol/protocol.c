@@ -110,7 +110,7 @@ enum idem_verdict idem_protocol_claim(struct idem_record *record, struct idem_re
                                       const struct idem_claim_in *in, struct idem_time now,
                                       bool *ret_write, int64_t *ret_left) {
     bool absent = record == NULL || idem_record_expired(record, now);
-    const struct idem_claim_row *row = idem_claim_row_find(
+    const struct idem_claim_rule *rule = idem_claim_rule_find(
         absent ? IDEM_ABSENT : record->state, record_claim_facts(absent ? NULL : record, in, now));
 
     if (absent) {
@@ -118,17 +118,17 @@ enum idem_verdict idem_protocol_claim(struct idem_record *record, struct idem_re
             record = fresh;
         *record = (struct idem_record){.state = IDEM_ABSENT, .created = now.wall};
     }
-    *ret_left = row->verdict == IDEM_BUSY ? record->lease_end - now.lease : 0;
-    *ret_write = row->move != IDEM_MOVE_NONE;
-    if (row->move == IDEM_MOVE_START)
+    *ret_left = rule->verdict == IDEM_BUSY ? record->lease_end - now.lease : 0;
+    *ret_write = rule->move != IDEM_MOVE_NONE;
+    if (rule->move == IDEM_MOVE_START)
         record_move_start(record, in, now);
-    else if (row->move == IDEM_MOVE_BURY)
+    else if (rule->move == IDEM_MOVE_BURY)
         record_move_bury(record, in, now);
-    else if (row->move == IDEM_MOVE_TAKE) {
+    else if (rule->move == IDEM_MOVE_TAKE) {
         record_prior_save(record);
         record_run_begin(record, in, now);
     }
-    return row->verdict;
+    return rule->verdict;
 }
 
 static bool record_finish_repeats(const struct idem_record *record,
@@ -196,15 +196,15 @@ static void record_move_restore(struct idem_record *record, struct idem_time now
 enum idem_ack idem_protocol_finish(struct idem_record *record, const struct idem_finish_in *in,
                                    struct idem_time now, enum idem_store_write *ret_write) {
     bool absent = record == NULL || idem_record_expired(record, now);
-    const struct idem_finish_row *row =
-        idem_finish_row_find(in->action, absent ? IDEM_ABSENT : record->state,
-                             record_finish_facts(absent ? NULL : record, in));
+    const struct idem_finish_rule *rule =
+        idem_finish_rule_find(in->action, absent ? IDEM_ABSENT : record->state,
+                              record_finish_facts(absent ? NULL : record, in));
 
     *ret_write = IDEM_WRITE_NONE;
-    if (absent || row->move == IDEM_MOVE_NONE)
-        return row->ack;
+    if (absent || rule->move == IDEM_MOVE_NONE)
+        return rule->ack;
     *ret_write = IDEM_WRITE_PUT;
-    switch (row->move) {
+    switch (rule->move) {
     case IDEM_MOVE_DONE:
         record_move_finish(record, in, now, IDEM_DONE);
         break;
@@ -233,7 +233,7 @@ enum idem_ack idem_protocol_finish(struct idem_record *record, const struct idem
     default:
         break;
     }
-    return row->ack;
+    return rule->ack;
 }
 
 static bool record_lease_is_held(const struct idem_record *record, struct idem_time now) {

@@ -17,11 +17,7 @@
 #include "protocol/checksum.h"
 
 enum {
-    FLAG_LOCK = 1 << 0,
-    FLAG_KEPT = 1 << 1,
-    FLAG_FINAL = 1 << 2,
-    FLAG_RELEASED = 1 << 3,
-    FLAG_BOUND = 1 << 4,
+    FLAG_BOUND = IDEM_RECORD_BOUND, /* and the bits below it: idem_record_flags() */
     FLAG_FINGERPRINT = 1 << 5,
     FLAG_LEASE = 1 << 6,
     FLAG_LABEL = 1 << 7,
@@ -74,12 +70,25 @@ static void writer_put_fingerprint(struct writer *w, const struct idem_fingerpri
     writer_put(w, fp->hash, IDEM_HASH_LEN);
 }
 
+unsigned idem_record_flags(const struct idem_record *record) {
+    return (record->lock ? IDEM_RECORD_LOCK : 0u) | (record->kept ? IDEM_RECORD_KEPT : 0u) |
+           (record->final ? IDEM_RECORD_FINAL : 0u) |
+           (record->released ? IDEM_RECORD_RELEASED : 0u) |
+           (record->bound ? IDEM_RECORD_BOUND : 0u);
+}
+
+void idem_record_set_flags(struct idem_record *record, unsigned flags) {
+    record->lock = (flags & IDEM_RECORD_LOCK) != 0;
+    record->kept = (flags & IDEM_RECORD_KEPT) != 0;
+    record->final = (flags & IDEM_RECORD_FINAL) != 0;
+    record->released = (flags & IDEM_RECORD_RELEASED) != 0;
+    record->bound = (flags & IDEM_RECORD_BOUND) != 0;
+}
+
 static unsigned record_flags(const struct idem_record *r) {
     bool prior = r->state == IDEM_RUNNING && r->prior.state != IDEM_ABSENT;
 
-    return (r->lock ? FLAG_LOCK : 0) | (r->kept ? FLAG_KEPT : 0) | (r->final ? FLAG_FINAL : 0) |
-           (r->released ? FLAG_RELEASED : 0) | (r->bound ? FLAG_BOUND : 0) |
-           (r->fingerprint.definition != 0 ? FLAG_FINGERPRINT : 0) |
+    return idem_record_flags(r) | (r->fingerprint.definition != 0 ? FLAG_FINGERPRINT : 0) |
            (r->lease_end != 0 ? FLAG_LEASE : 0) | (r->label.len != 0 ? FLAG_LABEL : 0) |
            (r->reason.len != 0 ? FLAG_REASON : 0) | (r->tries != r->attempt ? FLAG_TRIES : 0) |
            (prior ? FLAG_PRIOR : 0) |
@@ -309,11 +318,7 @@ int idem_record_decode(struct idem_bytes bytes, const struct idem_record_key *ke
     if (header[0] < header[1] || header[1] == 0 || !record_header_is_sane(&out, flags) ||
         (header[0] == IDEM_RECORD_FORMAT && (flags & ~(unsigned)FLAG__KNOWN) != 0))
         return IDEM_E_CORRUPT;
-    out.lock = (flags & FLAG_LOCK) != 0;
-    out.kept = (flags & FLAG_KEPT) != 0;
-    out.final = (flags & FLAG_FINAL) != 0;
-    out.released = (flags & FLAG_RELEASED) != 0;
-    out.bound = (flags & FLAG_BOUND) != 0;
+    idem_record_set_flags(&out, flags);
     owner = reader_get(&r, IDEM_OWNER_LEN);
     memcpy(out.owner, owner, IDEM_OWNER_LEN);
     reader_get_body(&r, &out, flags, &epoch);

@@ -67,6 +67,17 @@ struct idem_record {
     } prior; /* only while running */
 };
 
+/* The bools of a record as bits, which every store keeps with it. */
+enum {
+    IDEM_RECORD_LOCK = 1 << 0,
+    IDEM_RECORD_KEPT = 1 << 1,
+    IDEM_RECORD_FINAL = 1 << 2,
+    IDEM_RECORD_RELEASED = 1 << 3,
+    IDEM_RECORD_BOUND = 1 << 4,
+};
+unsigned idem_record_flags(const struct idem_record *record);
+void idem_record_set_flags(struct idem_record *record, unsigned flags);
+
 struct idem_time {
     int64_t lease;
     int64_t wall;

@@ -53,22 +53,19 @@ void idem_entry_fill_bad(struct idem_entry *entry, const struct idem_record_key 
              newer ? "written by a newer version" : "damaged record");
 }
 
-void idem_stats_add(struct idem_stats *stats, const struct idem_record *record, bool live) {
-    switch (record->state) {
+void idem_stats_add(struct idem_stats *stats, enum idem_state state, bool live, uint64_t n) {
+    switch (state) {
     case IDEM_ISSUED:
-        stats->issued++;
+        stats->issued += n;
         break;
     case IDEM_RUNNING:
-        if (live)
-            stats->running++;
-        else
-            stats->uncertain++;
+        *(live ? &stats->running : &stats->uncertain) += n;
         break;
     case IDEM_DONE:
-        stats->done++;
+        stats->done += n;
         break;
     case IDEM_FAILED:
-        stats->failed++;
+        stats->failed += n;
         break;
     default: /* not a state of a record */
         break;

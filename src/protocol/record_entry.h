@@ -18,7 +18,7 @@ void idem_entry_fill(struct idem_entry *entry, const struct idem_record_key *key
    the reason. */
 void idem_entry_fill_bad(struct idem_entry *entry, const struct idem_record_key *key, int code);
 
-/* Counts the record by its state. */
-void idem_stats_add(struct idem_stats *stats, const struct idem_record *record, bool live);
+/* Counts `n` records of a state. */
+void idem_stats_add(struct idem_stats *stats, enum idem_state state, bool live, uint64_t n);
 
 #endif

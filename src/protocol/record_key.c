@@ -2,13 +2,14 @@
  * Names of records. Fails only if there is no memory for a hash.
  */
 #include "protocol/record_key.h"
-#include "base/hex.h"
 
 #include <string.h>
 
+#include "base/big_endian.h"
+#include "base/hex.h"
+
 static size_t record_key_put_counted(unsigned char *out, struct idem_bytes bytes) {
-    for (unsigned i = 0; i < 4; i++)
-        out[i] = (unsigned char)(bytes.len >> (24 - 8 * i));
+    idem_be_put(out, bytes.len, 4);
     if (bytes.len != 0)
         memcpy(out + 4, bytes.at, bytes.len);
     return 4 + bytes.len;

@@ -1,5 +1,5 @@
 /*
- * The two tables of the protocol, and the search for the row that decides. Pure: no I/O, no clock,
+ * The two tables of the protocol, and the search for the rule that decides. Pure: no I/O, no clock,
  * no allocation; nothing here can fail.
  */
 #include "protocol/table.h"
@@ -25,13 +25,13 @@
 #define SAME IDEM_FACT_SAME
 
 /* clang-format off */
-const struct idem_claim_row idem_claim_table[] = {
+const struct idem_claim_rule idem_claim_table[] = {
     {"absent or expired, and the key is a token",
      ABSENT, TOKEN, 0, IDEM_NO_TOKEN, IDEM_MOVE_NONE},
     {"absent or expired",
      ABSENT, 0, 0, IDEM_RUN, IDEM_MOVE_START},
 
-    /* This row precedes all others for existing records: a token of another caller looks like an
+    /* This rule precedes all others for existing records: a token of another caller looks like an
        unknown token, used or not. */
     {"bound to another caller",
      ISSUED | RUNNING | DONE | FAILED, 0, BOUND, IDEM_NO_TOKEN, IDEM_MOVE_NONE},
@@ -74,32 +74,32 @@ const struct idem_claim_row idem_claim_table[] = {
     {NULL, 0, 0, 0, 0, 0},
 };
 
-#define SAID(what) (1u << IDEM_OWNER_##what)
+#define ACTION(what) (1u << IDEM_OWNER_##what)
 #define OWNER_ANY ((1u << IDEM_OWNER_ACTION__COUNT) - 1)
 
-const struct idem_finish_row idem_finish_table[] = {
+const struct idem_finish_rule idem_finish_table[] = {
     {"done, still the owner",
-     SAID(DONE), RUNNING, MINE, 0, IDEM_ACK, IDEM_MOVE_DONE},
+     ACTION(DONE), RUNNING, MINE, 0, IDEM_ACK, IDEM_MOVE_DONE},
     {"fail, still the owner",
-     SAID(FAIL), RUNNING, MINE, 0, IDEM_ACK, IDEM_MOVE_FAIL},
+     ACTION(FAIL), RUNNING, MINE, 0, IDEM_ACK, IDEM_MOVE_FAIL},
     {"release of a lock, still the owner: its number is not given out again",
-     SAID(RELEASE), RUNNING, MINE | LOCK, SAME, IDEM_ACK, IDEM_MOVE_FREE},
+     ACTION(RELEASE), RUNNING, MINE | LOCK, SAME, IDEM_ACK, IDEM_MOVE_FREE},
     {"release, still the owner",
-     SAID(RELEASE), RUNNING, MINE, LOCK | SAME, IDEM_ACK, IDEM_MOVE_RESTORE},
+     ACTION(RELEASE), RUNNING, MINE, LOCK | SAME, IDEM_ACK, IDEM_MOVE_RESTORE},
     {"unknown, still the owner",
-     SAID(UNKNOWN), RUNNING, MINE, 0, IDEM_ACK, IDEM_MOVE_END},
+     ACTION(UNKNOWN), RUNNING, MINE, 0, IDEM_ACK, IDEM_MOVE_END},
     {"renew, still the owner",
-     SAID(RENEW), RUNNING, MINE, 0, IDEM_ACK, IDEM_MOVE_EXTEND},
+     ACTION(RENEW), RUNNING, MINE, 0, IDEM_ACK, IDEM_MOVE_EXTEND},
 
     /* The first response was lost and the owner repeats its finish. */
     {"done again, in the same words",
-     SAID(DONE), DONE, MINE | SAME, 0, IDEM_ACK, IDEM_MOVE_NONE},
+     ACTION(DONE), DONE, MINE | SAME, 0, IDEM_ACK, IDEM_MOVE_NONE},
     {"fail again, in the same words",
-     SAID(FAIL), FAILED, MINE | SAME, 0, IDEM_ACK, IDEM_MOVE_NONE},
+     ACTION(FAIL), FAILED, MINE | SAME, 0, IDEM_ACK, IDEM_MOVE_NONE},
     {"release again: it is what it was claimed from",
-     SAID(RELEASE), ISSUED | RUNNING | DONE | FAILED, MINE | SAME, 0, IDEM_ACK, IDEM_MOVE_NONE},
+     ACTION(RELEASE), ISSUED | RUNNING | DONE | FAILED, MINE | SAME, 0, IDEM_ACK, IDEM_MOVE_NONE},
     {"release, and nothing is there to be released",
-     SAID(RELEASE), ABSENT, 0, 0, IDEM_ACK, IDEM_MOVE_NONE},
+     ACTION(RELEASE), ABSENT, 0, 0, IDEM_ACK, IDEM_MOVE_NONE},
 
     {"otherwise",
      OWNER_ANY, IDEM_IN_ANY, 0, 0, IDEM_LOST, IDEM_MOVE_NONE},
@@ -107,28 +107,28 @@ const struct idem_finish_row idem_finish_table[] = {
 };
 /* clang-format on */
 
-static bool table_row_matches(unsigned states, unsigned yes, unsigned no, enum idem_state state,
-                              unsigned facts) {
+static bool table_rule_matches(unsigned states, unsigned yes, unsigned no, enum idem_state state,
+                               unsigned facts) {
     return (states & IDEM_IN(state)) != 0 && (facts & yes) == yes && (facts & no) == 0;
 }
 
-const struct idem_claim_row *idem_claim_row_find(enum idem_state state, unsigned facts) {
-    const struct idem_claim_row *row;
+const struct idem_claim_rule *idem_claim_rule_find(enum idem_state state, unsigned facts) {
+    const struct idem_claim_rule *rule;
 
-    for (row = idem_claim_table; row->when != NULL; row++)
-        if (table_row_matches(row->states, row->yes, row->no, state, facts))
-            return row;
+    for (rule = idem_claim_table; rule->when != NULL; rule++)
+        if (table_rule_matches(rule->states, rule->yes, rule->no, state, facts))
+            return rule;
     return NULL;
 }
 
-const struct idem_finish_row *idem_finish_row_find(enum idem_owner_action action,
-                                                   enum idem_state state, unsigned facts) {
-    const struct idem_finish_row *row;
+const struct idem_finish_rule *idem_finish_rule_find(enum idem_owner_action action,
+                                                     enum idem_state state, unsigned facts) {
+    const struct idem_finish_rule *rule;
 
-    for (row = idem_finish_table; row->when != NULL; row++)
-        if ((row->actions & (1u << action)) != 0 &&
-            table_row_matches(row->states, row->yes, row->no, state, facts))
-            return row;
+    for (rule = idem_finish_table; rule->when != NULL; rule++)
+        if ((rule->actions & (1u << action)) != 0 &&
+            table_rule_matches(rule->states, rule->yes, rule->no, state, facts))
+            return rule;
     return NULL;
 }
 

@@ -5,8 +5,8 @@
  * into the model that spin checks; the table test prints them into docs/protocol.md and checks
  * that they cover every case; drivers that decide inside a server generate their script from them.
  *
- * A row matches if the record's state is in `states`, every fact in `yes` holds and no fact in
- * `no` does. The first row that matches decides.
+ * A rule matches if the record's state is in `states`, every fact in `yes` holds and no fact in
+ * `no` does. The first rule that matches decides.
  */
 #ifndef IDEM_PROTOCOL_TABLE_H
 #define IDEM_PROTOCOL_TABLE_H
@@ -49,8 +49,8 @@ enum idem_move {
 };
 #define IDEM_MOVE__COUNT 10
 
-struct idem_claim_row {
-    const char *when; /* for people: the case of the design that the row implements */
+struct idem_claim_rule {
+    const char *when; /* for people: the case of the design that the rule implements */
     unsigned states;
     unsigned yes, no;
     enum idem_verdict verdict;
@@ -68,7 +68,7 @@ enum idem_owner_action {
 
 enum idem_ack { IDEM_ACK, IDEM_LOST };
 
-struct idem_finish_row {
+struct idem_finish_rule {
     const char *when;
     unsigned actions; /* 1 << enum idem_owner_action */
     unsigned states;
@@ -77,14 +77,14 @@ struct idem_finish_row {
     enum idem_move move;
 };
 
-/* Both tables end with a row whose `when` is NULL. */
-extern const struct idem_claim_row idem_claim_table[];
-extern const struct idem_finish_row idem_finish_table[];
+/* Both tables end with a rule whose `when` is NULL. */
+extern const struct idem_claim_rule idem_claim_table[];
+extern const struct idem_finish_rule idem_finish_table[];
 
-/* Returns the row that decides; never NULL (the table test proves it). */
-const struct idem_claim_row *idem_claim_row_find(enum idem_state state, unsigned facts);
-const struct idem_finish_row *idem_finish_row_find(enum idem_owner_action action,
-                                                   enum idem_state state, unsigned facts);
+/* Returns the rule that decides; never NULL (the table test proves it). */
+const struct idem_claim_rule *idem_claim_rule_find(enum idem_state state, unsigned facts);
+const struct idem_finish_rule *idem_finish_rule_find(enum idem_owner_action action,
+                                                     enum idem_state state, unsigned facts);
 
 const char *idem_fact_name(unsigned fact);
 const char *idem_move_name(enum idem_move move);

@@ -67,13 +67,13 @@ bool remote_op_is_keyed(const struct remote_op *op) {
            op->copy.kind != IDEM_OP_STATS && op->copy.kind != IDEM_OP_TIME;
 }
 
-bool remote_op_looks(const struct remote_op *op) {
+bool remote_op_only_reads(const struct remote_op *op) {
     return op->copy.kind >= IDEM_OP_LOOKUP && op->copy.kind != IDEM_OP_SETTLE &&
            op->copy.kind != IDEM_OP_FORGET;
 }
 
-bool remote_op_repeats(const struct remote_op *op) {
-    return remote_op_looks(op) || op->copy.kind == IDEM_OP_CLAIM ||
+bool remote_op_is_repeatable(const struct remote_op *op) {
+    return remote_op_only_reads(op) || op->copy.kind == IDEM_OP_CLAIM ||
            op->copy.kind == IDEM_OP_FINISH || op->copy.kind == IDEM_OP_ISSUE;
 }
 
@@ -85,7 +85,7 @@ static void op_free(struct remote_op *op) {
 bool remote_op_is_gone(struct remote_op *op) {
     if (op->caller != NULL)
         return false;
-    if (op->wanted == 0 && !op->queued) {
+    if (op->responses_due == 0 && !op->queued) {
         if (op->link != NULL)
             idem_link_remove(op);
         op_free(op);
@@ -111,7 +111,7 @@ void remote_op_complete(struct remote_op *op, int rc) {
     struct idem_op *caller = op->caller;
 
     op->caller = NULL;
-    op->wanted++; /* keeps it: a response may arrive inside the callback */
+    op->responses_due++; /* keeps it: a response may arrive inside the callback */
     remote_enter(r);
     if (caller != NULL) {
         caller->out = op->copy.out;
@@ -121,13 +121,13 @@ void remote_op_complete(struct remote_op *op, int rc) {
     }
     if (remote_leave(r))
         return;
-    op->wanted--;
+    op->responses_due--;
     op_drop(op);
 }
 
 int remote_op_fail(struct remote_op *op, const char *otherwise) {
     const struct remote *r = op->remote;
-    bool unknown = op->sent && !remote_op_looks(op);
+    bool unknown = op->sent && !remote_op_only_reads(op);
     int code = unknown                           ? IDEM_E_UNKNOWN
                : r->trouble_code == IDEM_E_NOMEM ? IDEM_E_NOMEM
                                                  : IDEM_E_REFUSED;
@@ -144,7 +144,7 @@ void remote_op_give_up(struct remote_op *op, const char *otherwise) {
 int remote_op_judge(struct remote_op *op, int rc) {
     char why[400];
 
-    if (!op->lost || remote_op_looks(op) || (rc != IDEM_E_REFUSED && rc != IDEM_E_FULL))
+    if (!op->lost || remote_op_only_reads(op) || (rc != IDEM_E_REFUSED && rc != IDEM_E_FULL))
         return rc;
     snprintf(why, sizeof(why), "%.399s", op->copy.error.text);
     return idem_error_set(
@@ -152,10 +152,19 @@ int remote_op_judge(struct remote_op *op, int rc) {
         "%s; but it was sent before the connection was lost, and may have happened", why);
 }
 
+int remote_op_check_finish(struct remote_op *op) {
+    if (!op->lost || op->copy.out.finish.ack != IDEM_LOST ||
+        op->copy.in.finish.action == IDEM_OWNER_RENEW)
+        return 0;
+    return idem_error_set(&op->copy.error, IDEM_E_UNKNOWN,
+                          "the connection was lost before the answer came, and the record is not "
+                          "this owner's any more: it may have been stored before");
+}
+
 void remote_op_lost(struct remote_op *op) {
     int rc;
 
-    if (op->lost && !remote_op_repeats(op)) {
+    if (op->lost && !remote_op_is_repeatable(op)) {
         remote_op_give_up(op, "the connection was lost");
         return;
     }
@@ -217,7 +226,7 @@ static void remote_fire_again(struct idem_timer *timer) {
 static struct remote_op *remote_first_unsent(const struct remote *r) {
     struct remote_op *op = r->ops;
 
-    while (op != NULL && (op->sent || op->wanted > 0))
+    while (op != NULL && (op->sent || op->responses_due > 0))
         op = op->next;
     return op;
 }
@@ -499,7 +508,7 @@ void remote_init(struct remote *r, const struct remote_engine *engine, struct id
     r->deadline.fire = remote_fire_deadline;
     r->again.fire = remote_fire_again;
     r->tally_timer.fire = remote_fire_tally;
-    r->nobody.complete = remote_ignore_completion;
+    r->no_caller.complete = remote_ignore_completion;
 }
 
 /* For remote_channel_each(): the list is not used any more, so it is not mended. */
@@ -534,7 +543,7 @@ static void remote_drain(struct remote *r) {
     for (struct remote_op *op = r->ops; op != NULL; op = op->next) {
         if (op->caller != NULL)
             op->caller->driver = NULL;
-        op->caller = &r->nobody;
+        op->caller = &r->no_caller;
     }
     while ((n = r->engine->drain(r, fds)) > 0 && (left = until - idem_loop_now()) > 0)
         if (poll(fds, n, (int)left) < 0 && errno != EINTR)

@@ -34,9 +34,9 @@ struct remote_op {
     struct remote_op *next, **link; /* all operations, by deadline; or the dropped ones */
     struct remote_op *queue_next;
     int64_t deadline;
-    size_t room;         /* of its own memory */
-    size_t size;         /* of its memory, with the shared bytes */
-    unsigned wanted;     /* responses under way */
+    size_t room; /* of its own memory */
+    size_t size; /* of its memory, with the shared bytes */
+    unsigned responses_due;
     bool queued;         /* in a queue; in one at most */
     bool sent;           /* it may have happened */
     bool lost;           /* a connection was lost at least once after sending */
@@ -103,7 +103,7 @@ struct remote {
     struct remote_queue paused; /* to be sent after a pause */
     struct idem_task refuse;
     struct idem_timer deadline, again;
-    struct idem_op nobody; /* its callback does nothing: for operations under way during close */
+    struct idem_op no_caller; /* its callback does nothing: for operations under way during close */
 
     struct remote_channel *channels[REMOTE_CHANNEL_BUCKETS];
     size_t watches_n;
@@ -149,8 +149,8 @@ void remote_tally(struct idem_store *base, enum idem_event event, uint64_t n);
 /* Operations. */
 
 bool remote_op_is_keyed(const struct remote_op *op);
-bool remote_op_looks(const struct remote_op *op);   /* it changes nothing */
-bool remote_op_repeats(const struct remote_op *op); /* a repetition has the same result */
+bool remote_op_only_reads(const struct remote_op *op);    /* it changes nothing */
+bool remote_op_is_repeatable(const struct remote_op *op); /* a repetition has the same result */
 /* True for a cancelled operation, which is freed if nothing refers to it. */
 bool remote_op_is_gone(struct remote_op *op);
 void remote_op_complete(struct remote_op *op, int rc);
@@ -161,6 +161,9 @@ int remote_op_fail(struct remote_op *op, const char *otherwise);
 /* A refusal covers the last try only; an earlier one, whose connection was lost, may have happened.
    Returns the code of the operation. */
 int remote_op_judge(struct remote_op *op, int rc);
+/* The code of a finish that has its ack. A finish that is sent again and finds another owner does
+   not show whether the first one arrived. */
+int remote_op_check_finish(struct remote_op *op);
 /* The connection was lost before the response arrived: pauses the operation, or completes it. The
    engine has set op->lost if it may have happened. */
 void remote_op_lost(struct remote_op *op);

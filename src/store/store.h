@@ -227,14 +227,18 @@ int idem_op_admit(struct idem_op *op, unsigned forks);
 /* Refuses IDEM_OP_TX, for a store without such a table. */
 int idem_op_refuse_tx(struct idem_op *op);
 
-/* Fills op->error for a record that does not exist, is held or is settled: IDEM_E_ABSENT,
-   IDEM_E_LIVE, IDEM_E_SETTLED. Returns code. */
+/* Fills op->error for a record that does not exist, is held, is settled or cannot be read:
+   IDEM_E_ABSENT, IDEM_E_LIVE, IDEM_E_SETTLED, IDEM_E_CORRUPT, IDEM_E_VERSION. Returns code. */
 int idem_op_refuse(struct idem_op *op, int code);
 
-/* True if a list includes this record; or a record that cannot be read, whose state is DAMAGED or
-   NEWER. */
-bool idem_list_wants(const struct idem_list_in *in, const struct idem_record *record, bool live);
-bool idem_list_wants_bad(const struct idem_list_in *in, enum idem_state state);
+/* Fills in the result of a lookup. */
+void idem_op_fill_lookup(struct idem_op *op, const struct idem_record *record,
+                         struct idem_time now);
+
+/* True if a list includes this record, with its entry in *ret. `code` is the outcome of reading
+   the record: one that cannot be read is listed as DAMAGED or NEWER. */
+bool idem_list_take(const struct idem_list_in *in, const struct idem_record_key *key, int code,
+                    const struct idem_record *record, struct idem_time now, struct idem_entry *ret);
 
 /* Changes a counter's value, which is 0 if there is no counter; false: the counter stays as it is,
    or would overflow. */

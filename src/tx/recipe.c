@@ -109,15 +109,17 @@ static void recipe_append_where(const struct recipe *recipe, struct idem_query *
     }
 }
 
-/* Appends "name = value, name = value". */
-static void recipe_append_set(const struct recipe *recipe, struct idem_query *q) {
+/* Begins the query: "UPDATE table SET name = value, name = value". */
+static void recipe_append_update(const struct recipe *recipe, struct idem_query *q) {
     const struct idem_sql_row *row = recipe->row;
 
+    idem_query_begin(q, recipe->conn, recipe->dialect);
+    idem_query_add(q, "UPDATE ");
+    idem_query_name(q, row->table);
+    idem_query_add(q, " SET ");
     for (size_t i = 0; i < row->values_n; i++) {
         idem_query_add(q, i == 0 ? "" : ", ");
-        idem_query_column(q, row->values[i].name);
-        idem_query_add(q, " = ");
-        idem_query_value(q, row->values[i].value);
+        idem_query_assign(q, row->values[i].name, row->values[i].value);
     }
 }
 
@@ -308,17 +310,25 @@ static int recipe_insert_verified(const struct recipe *recipe, enum idem_sql_ver
         "table keeps it out, or hides it");
 }
 
-int idem_sql_insert(struct idem_sql conn, const struct idem_sql_row *row,
-                    enum idem_sql_verdict *ret, struct idem_error *err) {
+typedef int recipe_fn(const struct recipe *recipe, enum idem_sql_verdict *ret,
+                      struct idem_error *err);
+
+static int recipe_call(struct idem_sql conn, const struct idem_sql_row *row, recipe_fn *fn,
+                       enum idem_sql_verdict *ret, struct idem_error *err) {
     struct recipe recipe;
     enum idem_sql_verdict verdict = 0;
     int rc = idem_need(row, err) ?: idem_need(ret, err);
 
     if (rc != 0 || (rc = recipe_begin(&recipe, conn, row, err)) != 0 ||
-        (rc = recipe_insert_verified(&recipe, &verdict, err)) != 0)
+        (rc = fn(&recipe, &verdict, err)) != 0)
         return rc;
     *ret = verdict;
     return 0;
+}
+
+int idem_sql_insert(struct idem_sql conn, const struct idem_sql_row *row,
+                    enum idem_sql_verdict *ret, struct idem_error *err) {
+    return recipe_call(conn, row, recipe_insert_verified, ret, err);
 }
 
 /* Sets *ret_done if the row exists. An update that changes nothing does not show that it is
@@ -329,11 +339,7 @@ static int recipe_update_row(const struct recipe *recipe, bool *ret_done, struct
 
     if (recipe->row->values_n == 0)
         return recipe_exists(recipe, recipe->dialect->present, ret_done, err);
-    idem_query_begin(&q, recipe->conn, recipe->dialect);
-    idem_query_add(&q, "UPDATE ");
-    idem_query_name(&q, recipe->row->table);
-    idem_query_add(&q, " SET ");
-    recipe_append_set(recipe, &q);
+    recipe_append_update(recipe, &q);
     recipe_append_where(recipe, &q);
     rc = recipe_change(&q, ret_done, NULL, err);
     if (rc == 0 && !*ret_done)
@@ -366,34 +372,27 @@ static int recipe_upsert_row(const struct recipe *recipe, enum idem_sql_verdict 
 
 int idem_sql_upsert(struct idem_sql conn, const struct idem_sql_row *row,
                     enum idem_sql_verdict *ret, struct idem_error *err) {
-    struct recipe recipe;
-    enum idem_sql_verdict verdict = 0;
-    int rc = idem_need(row, err) ?: idem_need(ret, err);
+    return recipe_call(conn, row, recipe_upsert_row, ret, err);
+}
 
-    if (rc != 0 || (rc = recipe_begin(&recipe, conn, row, err)) != 0 ||
-        (rc = recipe_upsert_row(&recipe, &verdict, err)) != 0)
-        return rc;
-    *ret = verdict;
-    return 0;
+static int recipe_delete_row(const struct recipe *recipe, enum idem_sql_verdict *ret,
+                             struct idem_error *err) {
+    struct idem_query q;
+    bool done = false;
+    int rc;
+
+    idem_query_begin(&q, recipe->conn, recipe->dialect);
+    idem_query_add(&q, "DELETE FROM ");
+    idem_query_name(&q, recipe->row->table);
+    recipe_append_where(recipe, &q);
+    rc = recipe_change(&q, &done, NULL, err);
+    *ret = done ? IDEM_SQL_DELETED : IDEM_SQL_ALREADY_GONE;
+    return rc;
 }
 
 int idem_sql_delete(struct idem_sql conn, const struct idem_sql_row *row,
                     enum idem_sql_verdict *ret, struct idem_error *err) {
-    struct recipe recipe;
-    struct idem_query q;
-    bool done;
-    int rc = idem_need(row, err) ?: idem_need(ret, err);
-
-    if (rc != 0 || (rc = recipe_begin(&recipe, conn, row, err)) != 0)
-        return rc;
-    idem_query_begin(&q, conn, recipe.dialect);
-    idem_query_add(&q, "DELETE FROM ");
-    idem_query_name(&q, row->table);
-    recipe_append_where(&recipe, &q);
-    rc = recipe_change(&q, &done, NULL, err);
-    if (rc == 0)
-        *ret = done ? IDEM_SQL_DELETED : IDEM_SQL_ALREADY_GONE;
-    return rc;
+    return recipe_call(conn, row, recipe_delete_row, ret, err);
 }
 
 /*
@@ -479,8 +478,8 @@ static int lock_request_now(struct lock_request *request, enum idem_sql_verdict 
 static int lock_request_bounded(struct lock_request *request, enum idem_sql_verdict *ret,
                                 struct idem_error *err) {
     const struct idem_dialect *dialect = request->recipe.dialect;
-    struct idem_wait wait = idem_wait_of(request->wait_ms);
-    int rc = dialect->wait_begin(request->recipe.conn, &wait, err);
+    struct idem_wait wait;
+    int rc = idem_wait_begin(request->recipe.conn, dialect, request->wait_ms, &wait, err);
     bool busy;
 
     if (rc != 0)
@@ -584,10 +583,6 @@ static int moves_find(const struct idem_moves *moves, const char *state, size_t 
             return (int)i;
     }
     return -1;
-}
-
-static const char *moves_name(const struct idem_moves *moves, int state) {
-    return moves->names[state];
 }
 
 static bool moves_allow(const struct idem_moves *moves, int from, int to) {
@@ -708,15 +703,6 @@ void idem_moves_free(struct idem_moves *moves) {
  * find the reason.
  */
 
-static void recipe_append_update(const struct recipe *recipe, struct idem_query *q) {
-    idem_query_begin(q, recipe->conn, recipe->dialect);
-    idem_query_add(q, "UPDATE ");
-    idem_query_name(q, recipe->row->table);
-    idem_query_add(q, " SET ");
-    recipe_append_set(recipe, q);
-    idem_query_add(q, recipe->row->values_n == 0 ? "" : ", ");
-}
-
 /* Appends the row's key, and the condition that the column still has this value. */
 static void recipe_append_condition(const struct recipe *recipe, struct idem_query *q,
                                     const char *column, struct idem_sql_value value) {
@@ -733,6 +719,7 @@ static int recipe_version_try(const struct recipe *recipe, const char *column, i
     struct idem_query q;
 
     recipe_append_update(recipe, &q);
+    idem_query_add(&q, recipe->row->values_n == 0 ? "" : ", ");
     idem_query_column(&q, column);
     idem_query_add(&q, " = ");
     idem_query_column(&q, column);
@@ -840,11 +827,9 @@ static int move_try(const struct move *m, bool *ret_moved, struct idem_error *er
     struct idem_query q;
 
     recipe_append_update(&m->recipe, &q);
-    idem_query_column(&q, m->column);
-    idem_query_add(&q, " = ");
-    idem_query_value(&q, idem_sql_text(moves_name(m->moves, m->to)));
-    recipe_append_condition(&m->recipe, &q, m->column,
-                            idem_sql_text(moves_name(m->moves, m->from)));
+    idem_query_add(&q, m->recipe.row->values_n == 0 ? "" : ", ");
+    idem_query_assign(&q, m->column, idem_sql_text(m->moves->names[m->to]));
+    recipe_append_condition(&m->recipe, &q, m->column, idem_sql_text(m->moves->names[m->from]));
     return recipe_change(&q, ret_moved, NULL, err);
 }
 
@@ -917,7 +902,7 @@ int idem_sql_move(struct idem_sql conn, const struct idem_sql_row *row, const ch
         (rc = move_run(&m, &verdict, &state, err)) != 0)
         return rc;
     if (ret_state != NULL)
-        *ret_state = state < 0 ? NULL : moves_name(moves, state);
+        *ret_state = state < 0 ? NULL : moves->names[state];
     *ret = verdict;
     return 0;
 }

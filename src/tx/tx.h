@@ -33,26 +33,26 @@ struct idem_tx_row {
 /* Sets *ret_done if the row was absent and is inserted now. Waits for an open transaction that
    holds the row. `begin` (NULL: none) is sent in front of the statement, only for the table
    idem_tx. */
-int idem_row_insert(const struct idem_tx_operation *name, const char *begin, bool *ret_done,
+int idem_row_insert(const struct idem_tx_operation *op, const char *begin, bool *ret_done,
                     struct idem_error *err);
 /* Reads the committed row. */
-int idem_row_read(const struct idem_tx_operation *name, struct idem_tx_row *ret,
+int idem_row_read(const struct idem_tx_operation *op, struct idem_tx_row *ret,
                   struct idem_error *err);
 /* Sets *ret_done if the row had expired and belongs to this operation now. Of two concurrent
    callers, only the first succeeds. */
-int idem_row_renew(const struct idem_tx_operation *name, bool *ret_done, struct idem_error *err);
+int idem_row_renew(const struct idem_tx_operation *op, bool *ret_done, struct idem_error *err);
 /* IDEM_E_INVALID if the row does not exist or has its result already. */
-int idem_row_result(const struct idem_tx_operation *name, int32_t status, struct idem_bytes result,
+int idem_row_result(const struct idem_tx_operation *op, int32_t status, struct idem_bytes result,
                     struct idem_error *err);
 
 /* tx_table.c: the same for a table of the caller, and the values that identify the row there. */
 int idem_table_name(const struct idem_tx_table *table, const struct idem_args *args,
-                    struct idem_tx_operation *name, struct idem_error *err);
-int idem_table_insert(const struct idem_tx_operation *name, bool *ret_done, struct idem_error *err);
-int idem_table_read(const struct idem_tx_operation *name, struct idem_tx_row *ret,
+                    struct idem_tx_operation *op, struct idem_error *err);
+int idem_table_insert(const struct idem_tx_operation *op, bool *ret_done, struct idem_error *err);
+int idem_table_read(const struct idem_tx_operation *op, struct idem_tx_row *ret,
                     struct idem_error *err);
-int idem_table_result(const struct idem_tx_operation *name, int32_t status,
-                      struct idem_bytes result, struct idem_error *err);
+int idem_table_result(const struct idem_tx_operation *op, int32_t status, struct idem_bytes result,
+                      struct idem_error *err);
 
 /* tx_row.c. */
 

@@ -28,21 +28,9 @@ static const struct engine {
     const char *name;
     const struct idem_dialect *dialect; /* NULL: not in this build */
 } engines[] = {
-#if IDEM_HAVE_POSTGRES
-    [IDEM_SQL_POSTGRES] = {"PostgreSQL", &idem_dialect_postgres},
-#else
-    [IDEM_SQL_POSTGRES] = {"PostgreSQL", NULL},
-#endif
-#if IDEM_HAVE_MYSQL
-    [IDEM_SQL_MYSQL] = {"MySQL", &idem_dialect_mysql},
-#else
-    [IDEM_SQL_MYSQL] = {"MySQL", NULL},
-#endif
-#if IDEM_HAVE_SQLITE
-    [IDEM_SQL_SQLITE] = {"SQLite", &idem_dialect_sqlite},
-#else
-    [IDEM_SQL_SQLITE] = {"SQLite", NULL},
-#endif
+    [IDEM_SQL_POSTGRES] = {"PostgreSQL", IDEM_HAVE_POSTGRES ? &idem_dialect_postgres : NULL},
+    [IDEM_SQL_MYSQL] = {"MySQL", IDEM_HAVE_MYSQL ? &idem_dialect_mysql : NULL},
+    [IDEM_SQL_SQLITE] = {"SQLite", IDEM_HAVE_SQLITE ? &idem_dialect_sqlite : NULL},
 };
 
 static bool sql_has_handle(struct idem_sql conn) {
@@ -95,6 +83,11 @@ int idem_sql_failure(struct idem_sql conn, const char *sqlstate, struct idem_err
     return dialect == NULL ? IDEM_E_INVALID : dialect->failure(conn, sqlstate, err);
 }
 
+int idem_outside_failed(struct idem_error *err) {
+    return idem_error_set(err, IDEM_E_INVALID,
+                          "a transaction is open on the connection, and none may be");
+}
+
 int idem_mark_gone(struct idem_error *err) {
     return idem_error_set(
         err, IDEM_E_INVALID,
@@ -110,8 +103,10 @@ int idem_rollback_failed(struct idem_error *err) {
                           "connection");
 }
 
-struct idem_wait idem_wait_of(int64_t ms) {
-    return (struct idem_wait){.ms = ms < INT32_MAX ? ms : INT32_MAX};
+int idem_wait_begin(struct idem_sql conn, const struct idem_dialect *dialect, int64_t ms,
+                    struct idem_wait *ret, struct idem_error *err) {
+    *ret = (struct idem_wait){.ms = ms < INT32_MAX ? ms : INT32_MAX};
+    return dialect->wait_begin == NULL ? 0 : dialect->wait_begin(conn, ret, err);
 }
 
 /* Values. */

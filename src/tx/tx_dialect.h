@@ -27,6 +27,21 @@ struct idem_tx_texts {
     const char *result; /* status, result, prefix, hash: if the row has no result */
 };
 
+/* The texts of an engine: its time, its time after ? seconds, and what follows an INSERT and a
+   SELECT. */
+#define IDEM_TX_TEXTS(now, later, behind_insert, behind_read)                                      \
+    {                                                                                              \
+        .insert = "INSERT INTO idem_tx (prefix, hash, definition, fingerprint, created, expires) " \
+                  "VALUES (?, ?, ?, ?, " now ", " later ")" behind_insert,                         \
+        .read = "SELECT definition, fingerprint, status, result, CASE WHEN expires <= " now        \
+                " THEN 1 ELSE 0 END FROM idem_tx WHERE prefix = ? AND hash = ?" behind_read,       \
+        .renew = "UPDATE idem_tx SET definition = ?, fingerprint = ?, status = NULL, "             \
+                 "result = NULL, created = " now ", expires = " later                              \
+                 " WHERE prefix = ? AND hash = ? AND expires <= " now,                             \
+        .result = "UPDATE idem_tx SET status = ?, result = ? WHERE prefix = ? AND hash = ? "       \
+                  "AND status IS NULL",                                                            \
+    }
+
 /* The outcome of the statement that ran under a limit on waiting. */
 enum idem_wait_end {
     IDEM_WAIT_DONE,        /* the statement completed */
@@ -40,9 +55,6 @@ struct idem_wait {
     char before[32]; /* the setting before it */
     bool set;
 };
-
-/* The caller's limit, capped to what every engine can count: 24 days. */
-struct idem_wait idem_wait_of(int64_t ms);
 
 /* Creates the tables; only one process at a time may do so. */
 struct idem_migration {
@@ -89,8 +101,9 @@ struct idem_dialect {
        one. */
     enum idem_isolation seeing;
 
-    /* Return 0, or IDEM_E_INVALID with the reason. `ready`: the connection can run a statement.
-       `inside`: a transaction is open and has not failed. `outside`: no transaction is open. */
+    /* Return 0, or IDEM_E_INVALID with the reason. `ready`: the connection can run a statement;
+       NULL: the library checks that itself, without harm. `inside`: a transaction is open and has
+       not failed. `outside`: no transaction is open. */
     int (*ready)(struct idem_sql conn, struct idem_error *err);
     int (*inside)(struct idem_sql conn, struct idem_error *err);
     int (*outside)(struct idem_sql conn, struct idem_error *err);
@@ -115,7 +128,8 @@ struct idem_dialect {
        the transaction is still open. */
     int (*rollback)(struct idem_sql conn, struct idem_error *err);
 
-    /* Set a limit on waiting for a lock, and restore the limit before it. */
+    /* Set a limit on waiting for a lock, and restore the limit before it. NULL: there is nothing to
+       limit. */
     int (*wait_begin)(struct idem_sql conn, struct idem_wait *wait, struct idem_error *err);
     int (*wait_end)(struct idem_sql conn, struct idem_wait *wait, enum idem_wait_end how,
                     struct idem_error *err);
@@ -128,6 +142,11 @@ const struct idem_dialect *idem_dialect_find(enum idem_sql_kind kind);
 /* Returns NULL, with IDEM_E_INVALID in *err, if there is no connection or no such engine. */
 const struct idem_dialect *idem_dialect_of(struct idem_sql conn, struct idem_error *err);
 
+/* Sets a limit on waiting for locks, if the engine has one; capped to what every engine can count:
+   24 days. *ret->set: dialect->wait_end() is to be called. */
+int idem_wait_begin(struct idem_sql conn, const struct idem_dialect *dialect, int64_t ms,
+                    struct idem_wait *ret, struct idem_error *err);
+
 extern const struct idem_dialect idem_dialect_postgres, idem_dialect_mysql, idem_dialect_sqlite;
 
 /* An open transaction is not always the one that idem_tx_call() began: the caller's function may
@@ -136,6 +155,8 @@ extern const struct idem_dialect idem_dialect_postgres, idem_dialect_mysql, idem
 #define IDEM_TX_MARK "SAVEPOINT idem_tx"
 #define IDEM_TX_UNMARK "RELEASE SAVEPOINT idem_tx"
 
+/* Reports that a transaction is open. */
+int idem_outside_failed(struct idem_error *err);
 /* Reports that the mark is missing. */
 int idem_mark_gone(struct idem_error *err);
 /* Reports a ROLLBACK that failed. */

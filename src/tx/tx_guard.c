@@ -37,15 +37,15 @@ static int policy_check(const struct idem_policy *policy, struct idem_error *err
 }
 
 /* Wipes the key from memory. */
-static void tx_name_release(struct idem_tx_operation *name) {
-    OPENSSL_cleanse(name->identity.key, name->identity.key_len);
+static void tx_operation_release(struct idem_tx_operation *op) {
+    OPENSSL_cleanse(op->identity.key, op->identity.key_len);
 }
 
 /* The identity of one operation. Also checks the connection, and refuses a policy that cannot work
    inside a transaction. */
-static int tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
-                        const struct idem_args *args, struct idem_tx_operation *ret,
-                        struct idem_error *err) {
+static int tx_operation_make(struct idem_sql conn, const struct idem_guard *guard,
+                             const struct idem_args *args, struct idem_tx_operation *ret,
+                             struct idem_error *err) {
     struct idem_bytes key;
     int rc;
 
@@ -65,7 +65,7 @@ static int tx_name_make(struct idem_sql conn, const struct idem_guard *guard,
     if (rc == 0 && conn.table != NULL)
         rc = idem_table_name(conn.table, args, ret, err);
     if (rc != 0)
-        tx_name_release(ret);
+        tx_operation_release(ret);
     return rc;
 }
 
@@ -79,15 +79,15 @@ void idem_tx_answer_release(struct idem_tx_answer *answer) {
 }
 
 /* With another fingerprint, the caller learns only that: nothing about the record. */
-static int guard_judge_row(const struct idem_tx_operation *name, const struct idem_tx_row *row,
+static int guard_judge_row(const struct idem_tx_operation *op, const struct idem_tx_row *row,
                            struct idem_tx_answer *ret, struct idem_error *err) {
-    if (idem_fingerprint_differs(&row->fingerprint, &name->identity.fingerprint)) {
+    if (idem_fingerprint_differs(&row->fingerprint, &op->identity.fingerprint)) {
         ret->verdict = IDEM_TX_MISMATCH;
         return 0;
     }
     ret->verdict = IDEM_TX_DUPLICATE;
     ret->status = row->status;
-    if (!row->has_result || name->policy.mode != IDEM_MODE_REPLAY)
+    if (!row->has_result || op->policy.mode != IDEM_MODE_REPLAY)
         return 0;
     ret->result = malloc(row->result.len + 1);
     if (ret->result == NULL)
@@ -101,20 +101,20 @@ static int guard_judge_row(const struct idem_tx_operation *name, const struct id
 }
 
 /* Reads the row that blocked the insert. Sets *ret_over if there is a verdict or an error. */
-static int guard_examine_row(const struct idem_tx_operation *name, struct idem_tx_answer *ret,
+static int guard_examine_row(const struct idem_tx_operation *op, struct idem_tx_answer *ret,
                              bool *ret_over, struct idem_error *err) {
     struct idem_tx_row row;
     bool renewed = false;
-    int rc = idem_row_read(name, &row, err);
+    int rc = idem_row_read(op, &row, err);
 
     *ret_over = rc != 0;
     if (rc == 0 && row.found && row.expired) {
-        rc = idem_row_renew(name, &renewed, err);
+        rc = idem_row_renew(op, &renewed, err);
         *ret_over = rc != 0 || renewed;
         if (renewed)
             ret->verdict = IDEM_TX_FIRST;
     } else if (rc == 0 && row.found) {
-        rc = guard_judge_row(name, &row, ret, err);
+        rc = guard_judge_row(op, &row, ret, err);
         *ret_over = true;
     }
     idem_reply_release(&row.reply);
@@ -123,8 +123,8 @@ static int guard_examine_row(const struct idem_tx_operation *name, struct idem_t
 
 /* The row could be neither inserted nor found, TRIES times. In a table of the caller this is no
    coincidence, and a retry would never end. */
-static int guard_report_missed(const struct idem_tx_operation *name, struct idem_error *err) {
-    if (name->conn.table == NULL)
+static int guard_report_missed(const struct idem_tx_operation *op, struct idem_error *err) {
+    if (op->conn.table == NULL)
         return idem_error_set(err, IDEM_E_RETRY_TX,
                               "the row of this key comes and goes: roll back, and begin anew");
     return idem_error_set(err, IDEM_E_INVALID,
@@ -133,7 +133,7 @@ static int guard_report_missed(const struct idem_tx_operation *name, struct idem
                           "level security) or a trigger is between; roll back");
 }
 
-static int guard_run(const struct idem_tx_operation *name, const char *begin,
+static int guard_run(const struct idem_tx_operation *op, const char *begin,
                      struct idem_tx_answer *ret, struct idem_error *err) {
     struct idem_tx_answer answer = {0};
     bool done = false, over = false;
@@ -141,29 +141,29 @@ static int guard_run(const struct idem_tx_operation *name, const char *begin,
 
     /* Another transaction may remove the row between two statements. */
     for (int i = 0; i < TRIES && rc == 0 && !over; i++) {
-        rc = idem_row_insert(name, i == 0 ? begin : NULL, &done, err);
+        rc = idem_row_insert(op, i == 0 ? begin : NULL, &done, err);
         if (rc == 0 && done) {
             answer.verdict = IDEM_TX_FIRST;
             over = true;
         } else if (rc == 0) {
-            rc = guard_examine_row(name, &answer, &over, err);
+            rc = guard_examine_row(op, &answer, &over, err);
         }
     }
     if (rc == 0 && !over)
-        rc = guard_report_missed(name, err);
+        rc = guard_report_missed(op, err);
     if (rc != 0)
         return rc;
-    idem_record_key_hex(&name->key, answer.key_hash);
+    idem_record_key_hex(&op->key, answer.key_hash);
     *ret = answer;
     return 0;
 }
 
 /* Checks that a transaction is open, and runs the guard in it. */
-static int tx_guard_inside(const struct idem_tx_operation *name, struct idem_tx_answer *ret,
+static int tx_guard_inside(const struct idem_tx_operation *op, struct idem_tx_answer *ret,
                            struct idem_error *err) {
-    int rc = name->dialect->inside(name->conn, err);
+    int rc = op->dialect->inside(op->conn, err);
 
-    return rc != 0 ? rc : guard_run(name, NULL, ret, err);
+    return rc != 0 ? rc : guard_run(op, NULL, ret, err);
 }
 
 /* After a BEGIN nothing important is unknown: no work was done in the transaction yet. */
@@ -177,57 +177,57 @@ static int guard_begin_failed(int rc, struct idem_error *err) {
 }
 
 /* Begins the transaction, marks it (IDEM_TX_MARK), and runs the guard. */
-static int tx_guard_begin(const struct idem_tx_operation *name, enum idem_isolation isolation,
+static int tx_guard_begin(const struct idem_tx_operation *op, enum idem_isolation isolation,
                           struct idem_tx_answer *ret, struct idem_error *err) {
-    const struct idem_dialect *dialect = name->dialect;
+    const struct idem_dialect *dialect = op->dialect;
     int rc;
 
-    if (dialect->begins != NULL && name->conn.table == NULL)
-        return guard_run(name, dialect->begins[isolation], ret, err);
-    rc = dialect->begin(name->conn, isolation, err);
+    if (dialect->begins != NULL && op->conn.table == NULL)
+        return guard_run(op, dialect->begins[isolation], ret, err);
+    rc = dialect->begin(op->conn, isolation, err);
     if (rc == 0)
-        rc = idem_query_do(name->conn, dialect, IDEM_TX_MARK, err);
-    return rc != 0 ? guard_begin_failed(rc, err) : tx_guard_inside(name, ret, err);
+        rc = idem_query_do(op->conn, dialect, IDEM_TX_MARK, err);
+    return rc != 0 ? guard_begin_failed(rc, err) : tx_guard_inside(op, ret, err);
 }
 
 /* Stores the result in the row. Under another mode than replay, or above result_max, only the
    status is kept. */
-static int tx_store(const struct idem_tx_operation *name, int32_t status, const void *result,
+static int tx_store(const struct idem_tx_operation *op, int32_t status, const void *result,
                     size_t len, struct idem_error *err) {
-    bool kept = result != NULL && name->policy.mode == IDEM_MODE_REPLAY &&
-                len <= (size_t)name->policy.result_max;
-    int rc = name->dialect->inside(name->conn, err);
+    bool kept = result != NULL && op->policy.mode == IDEM_MODE_REPLAY &&
+                len <= (size_t)op->policy.result_max;
+    int rc = op->dialect->inside(op->conn, err);
 
     return rc != 0
                ? rc
-               : idem_row_result(name, status,
+               : idem_row_result(op, status,
                                  (struct idem_bytes){kept ? result : NULL, kept ? len : 0}, err);
 }
 
 int idem_tx_once(struct idem_sql conn, const struct idem_guard *guard, const struct idem_args *args,
                  struct idem_tx_answer *ret, struct idem_error *err) {
-    struct idem_tx_operation name;
+    struct idem_tx_operation op;
     int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(ret, err);
 
-    if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
+    if (rc != 0 || (rc = tx_operation_make(conn, guard, args, &op, err)) != 0)
         return rc;
-    rc = tx_guard_inside(&name, ret, err);
-    tx_name_release(&name);
+    rc = tx_guard_inside(&op, ret, err);
+    tx_operation_release(&op);
     return rc;
 }
 
 int idem_tx_result(struct idem_sql conn, const struct idem_guard *guard,
                    const struct idem_args *args, int32_t status, const void *result, size_t len,
                    struct idem_error *err) {
-    struct idem_tx_operation name;
+    struct idem_tx_operation op;
     int rc = idem_need(guard, err) ?: idem_need(args, err);
 
     if (rc == 0 && result == NULL && len != 0)
         rc = idem_error_set(err, IDEM_E_INVALID, "the result is NULL, and its length is not 0");
-    if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
+    if (rc != 0 || (rc = tx_operation_make(conn, guard, args, &op, err)) != 0)
         return rc;
-    rc = tx_store(&name, status, result, len, err);
-    tx_name_release(&name);
+    rc = tx_store(&op, status, result, len, err);
+    tx_operation_release(&op);
     return rc;
 }
 
@@ -254,22 +254,22 @@ static int outcome_from_guard(int rc, struct idem_tx_answer *answer, struct idem
 }
 
 /* Runs the guard under a limit on waiting, then rolls back. */
-static int outcome_probe(const struct idem_tx_operation *name, int64_t wait_ms,
+static int outcome_probe(const struct idem_tx_operation *op, int64_t wait_ms,
                          struct idem_tx_answer *ret, struct idem_error *err) {
-    const struct idem_dialect *dialect = name->dialect;
-    struct idem_wait wait = idem_wait_of(wait_ms);
+    const struct idem_dialect *dialect = op->dialect;
+    struct idem_wait wait = {0};
     struct idem_error later;
-    int undone, rc = wait_ms > 0 ? dialect->wait_begin(name->conn, &wait, err) : 0;
+    int undone, rc = wait_ms > 0 ? idem_wait_begin(op->conn, dialect, wait_ms, &wait, err) : 0;
 
     if (rc == 0)
-        rc = tx_guard_inside(name, ret, err);
-    undone = dialect->rollback(name->conn, &later);
+        rc = tx_guard_inside(op, ret, err);
+    undone = dialect->rollback(op->conn, &later);
     if (rc == 0 && undone != 0) {
         idem_tx_answer_release(ret);
         rc = idem_error_copy(err, &later);
     }
     if (wait.set)
-        (void)dialect->wait_end(name->conn, &wait, IDEM_WAIT_ROLLED_BACK, &later);
+        (void)dialect->wait_end(op->conn, &wait, IDEM_WAIT_ROLLED_BACK, &later);
     return rc;
 }
 
@@ -277,22 +277,22 @@ int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
                     const struct idem_args *args, int64_t wait_ms, struct idem_tx_answer *ret,
                     struct idem_error *err) {
     struct idem_tx_answer answer = {0};
-    struct idem_tx_operation name;
+    struct idem_tx_operation op;
     int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(ret, err);
 
     if (rc == 0 && wait_ms < 0)
         rc = idem_error_set(err, IDEM_E_INVALID, "wait_ms is negative");
-    if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
+    if (rc != 0 || (rc = tx_operation_make(conn, guard, args, &op, err)) != 0)
         return rc;
-    rc = name.dialect->outside(conn, err);
+    rc = op.dialect->outside(conn, err);
     if (rc == 0)
-        rc = name.dialect->begin(conn, name.dialect->seeing, err);
+        rc = op.dialect->begin(conn, op.dialect->seeing, err);
     if (rc == 0)
-        rc = outcome_probe(&name, wait_ms, &answer, err);
+        rc = outcome_probe(&op, wait_ms, &answer, err);
     /* The error codes for this probing transaction mean nothing to the caller, who has no
        transaction. */
     rc = outcome_from_guard(rc, &answer, err);
-    tx_name_release(&name);
+    tx_operation_release(&op);
     if (rc == 0)
         *ret = answer;
     return rc;
@@ -309,7 +309,7 @@ int idem_tx_outcome(struct idem_sql conn, const struct idem_guard *guard,
 #define BACKOFF_MAX_MS 500
 
 struct idem_tx {
-    const struct idem_tx_operation *name;
+    const struct idem_tx_operation *op;
     void *data;
     unsigned attempt;
     int32_t status;
@@ -318,7 +318,7 @@ struct idem_tx {
 };
 
 struct idem_sql idem_tx_conn(const struct idem_tx *tx) {
-    return tx->name->conn;
+    return tx->op->conn;
 }
 
 unsigned idem_tx_attempt(const struct idem_tx *tx) {
@@ -373,7 +373,7 @@ static bool tx_has_result(const struct idem_tx *tx) {
 
 static int tx_run_function(struct idem_tx *tx, idem_tx_fn *fn, void *data,
                            struct idem_tx_answer *answer, struct idem_error *err) {
-    const struct idem_tx_operation *name = tx->name;
+    const struct idem_tx_operation *op = tx->op;
     int rc = fn(tx, data);
 
     if (rc > 0) {
@@ -383,10 +383,10 @@ static int tx_run_function(struct idem_tx *tx, idem_tx_fn *fn, void *data,
     }
     if (rc < 0)
         return idem_error_set(err, rc, "the function returned %s", idem_code_name(rc));
-    rc = name->dialect->inside(name->conn, err);
+    rc = op->dialect->inside(op->conn, err);
     if (rc != 0)
         return call_report_outside(err);
-    return tx_has_result(tx) ? tx_store(name, tx->status, tx->result, tx->result_len, err) : 0;
+    return tx_has_result(tx) ? tx_store(op, tx->status, tx->result, tx->result_len, err) : 0;
 }
 
 static bool call_is_retryable(int rc) {
@@ -407,18 +407,18 @@ static int call_report_open(int rc, struct idem_tx_answer *answer, const struct 
 /* One attempt. */
 static int tx_try(struct idem_tx *tx, enum idem_isolation isolation, idem_tx_fn *fn, void *data,
                   struct idem_tx_answer *answer, struct idem_error *err) {
-    const struct idem_tx_operation *name = tx->name;
-    const struct idem_dialect *dialect = name->dialect;
+    const struct idem_tx_operation *op = tx->op;
+    const struct idem_dialect *dialect = op->dialect;
     struct idem_error later;
-    int undone, rc = tx_guard_begin(name, isolation, answer, err);
+    int undone, rc = tx_guard_begin(op, isolation, answer, err);
 
     if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
         rc = tx_run_function(tx, fn, data, answer, err);
     if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
-        rc = dialect->commit(name->conn, err);
+        rc = dialect->commit(op->conn, err);
     if (rc == 0 && answer->verdict == IDEM_TX_FIRST)
         return 0;
-    undone = dialect->rollback(name->conn, &later);
+    undone = dialect->rollback(op->conn, &later);
     return undone == 0 ? rc : call_report_open(rc, answer, &later, err);
 }
 
@@ -448,11 +448,11 @@ static int options_fill(const struct idem_tx_options *options, struct idem_tx_op
     return 0;
 }
 
-static int call_repeat(const struct idem_tx_operation *name, const struct idem_tx_options *options,
+static int call_repeat(const struct idem_tx_operation *op, const struct idem_tx_options *options,
                        void *own, idem_tx_fn *fn, void *data, struct idem_tx_answer *answer,
                        struct idem_error *err) {
-    struct idem_tx tx = {.name = name, .data = own};
-    int rc = name->dialect->outside(name->conn, err);
+    struct idem_tx tx = {.op = op, .data = own};
+    int rc = op->dialect->outside(op->conn, err);
 
     while (rc == 0 || call_is_retryable(rc)) {
         tx.attempt++;
@@ -480,16 +480,16 @@ int idem_tx_call(struct idem_sql conn, const struct idem_guard *guard, const str
                  struct idem_tx_answer *ret, struct idem_error *err) {
     struct idem_tx_answer answer = {0};
     struct idem_tx_options how;
-    struct idem_tx_operation name;
+    struct idem_tx_operation op;
     struct idem_error own;
     int rc = idem_need(guard, err) ?: idem_need(args, err) ?: idem_need(fn, err);
 
     if (rc == 0)
         rc = idem_need(ret, err) ?: options_fill(options, &how, err);
-    if (rc != 0 || (rc = tx_name_make(conn, guard, args, &name, err)) != 0)
+    if (rc != 0 || (rc = tx_operation_make(conn, guard, args, &op, err)) != 0)
         return rc;
-    rc = call_repeat(&name, &how, args->data, fn, data, &answer, &own);
-    tx_name_release(&name);
+    rc = call_repeat(&op, &how, args->data, fn, data, &answer, &own);
+    tx_operation_release(&op);
     if (rc != 0)
         return idem_error_copy(err, &own);
     *ret = answer;

@@ -14,31 +14,15 @@
 
 static const char part_mark[] = "\n-- @ ";
 
-static int migrate_query_number(struct idem_sql conn, const struct idem_dialect *dialect,
-                                const char *text, int64_t *ret, struct idem_error *err) {
-    struct idem_query q;
-    struct idem_reply reply;
-    int rc;
-
-    idem_query_begin(&q, conn, dialect);
-    idem_query_add(&q, text);
-    rc = idem_query_run(&q, &reply, err);
-    if (rc == 0)
-        *ret = reply.columns == 1 ? idem_cell_number(&reply.cells[0]) : 0;
-    idem_reply_release(&reply);
-    idem_query_end(&q);
-    return rc;
-}
-
 /* Returns 0 in *ret if the tables do not exist yet. */
 static int migrate_read_version(struct idem_sql conn, const struct idem_dialect *dialect,
                                 int64_t *ret, struct idem_error *err) {
     int64_t exists = 0;
-    int rc = migrate_query_number(conn, dialect, dialect->migration.exists, &exists, err);
+    int rc = idem_query_number(conn, dialect, dialect->migration.exists, NULL, &exists, err);
 
     *ret = 0;
     if (rc == 0 && exists != 0)
-        rc = migrate_query_number(conn, dialect, "SELECT version FROM idem_meta", ret, err);
+        rc = idem_query_number(conn, dialect, "SELECT version FROM idem_meta", NULL, ret, err);
     return rc;
 }
 

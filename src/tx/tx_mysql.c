@@ -66,12 +66,6 @@ static int mysql_failure_report(MYSQL *conn, bool inside, enum idem_sql_why *ret
                           what);
 }
 
-static int mysql_is_ready(struct idem_sql conn, struct idem_error *err) {
-    (void)conn; /* Connector/C reports these errors itself, without harm */
-    (void)err;
-    return 0;
-}
-
 /* The transaction flag of a connection outlives the connection, so the socket is checked. */
 static int mysql_connection_check(MYSQL *conn, struct idem_error *err) {
     if (mysql_get_socket(conn) != MARIADB_INVALID_SOCKET)
@@ -91,10 +85,7 @@ static int mysql_inside(struct idem_sql conn, struct idem_error *err) {
 static int mysql_outside(struct idem_sql conn, struct idem_error *err) {
     int rc = mysql_connection_check(conn.at.mysql, err);
 
-    if (rc != 0 || !mysql_in_transaction(conn.at.mysql))
-        return rc;
-    return idem_error_set(err, IDEM_E_INVALID,
-                          "a transaction is open on the connection, and none may be");
+    return rc == 0 && mysql_in_transaction(conn.at.mysql) ? idem_outside_failed(err) : rc;
 }
 
 static void query_append_hex(struct idem_query *q, const char *before,
@@ -216,7 +207,7 @@ static int mysql_run(struct idem_query *q, struct idem_reply *ret, struct idem_e
     MYSQL_RES *result;
     int rc = 0;
 
-    if (mysql_real_query(conn, q->text, q->len) != 0)
+    if (mysql_real_query(conn, q->text.at, q->text.len) != 0)
         return mysql_failure_report(conn, inside, &ret->why, err);
     result = mysql_store_result(conn);
     if (result == NULL && mysql_field_count(conn) != 0)
@@ -298,21 +289,14 @@ static int mysql_wait_set(struct idem_sql conn, const char *seconds, struct idem
 
 /* MySQL counts the limit in whole seconds. */
 static int mysql_wait_begin(struct idem_sql conn, struct idem_wait *wait, struct idem_error *err) {
-    struct idem_query q;
-    struct idem_reply reply;
     char seconds[24];
-    int rc;
+    int64_t before;
+    int rc = idem_query_number(conn, &idem_dialect_mysql,
+                               "SELECT @@SESSION.innodb_lock_wait_timeout", NULL, &before, err);
 
-    idem_query_begin(&q, conn, &idem_dialect_mysql);
-    idem_query_add(&q, "SELECT @@SESSION.innodb_lock_wait_timeout");
-    rc = idem_query_run(&q, &reply, err);
-    if (rc == 0 && reply.columns == 1)
-        snprintf(wait->before, sizeof(wait->before), "%lld",
-                 (long long)idem_cell_number(&reply.cells[0]));
-    idem_reply_release(&reply);
-    idem_query_end(&q);
     if (rc != 0)
         return rc;
+    snprintf(wait->before, sizeof(wait->before), "%lld", (long long)before);
     snprintf(seconds, sizeof(seconds), "%lld", (long long)((wait->ms + 999) / 1000));
     rc = mysql_wait_set(conn, seconds, err);
     wait->set = rc == 0;
@@ -336,25 +320,10 @@ static const char schema[] =
 #define LOCK_NAME "CONCAT('idem:', SHA1(DATABASE()))"
 #define LOCK_WAIT_S "60"
 
-static int mysql_query_number(struct idem_sql conn, const char *text, int64_t *ret,
-                              struct idem_error *err) {
-    struct idem_query q;
-    struct idem_reply reply;
-    int rc;
-
-    idem_query_begin(&q, conn, &idem_dialect_mysql);
-    idem_query_add(&q, text);
-    rc = idem_query_run(&q, &reply, err);
-    if (rc == 0)
-        *ret = reply.columns == 1 ? idem_cell_number(&reply.cells[0]) : 0;
-    idem_reply_release(&reply);
-    idem_query_end(&q);
-    return rc;
-}
-
 static int mysql_migration_begin(struct idem_sql conn, struct idem_error *err) {
     int64_t got = 0;
-    int rc = mysql_query_number(conn, "SELECT GET_LOCK(" LOCK_NAME ", " LOCK_WAIT_S ")", &got, err);
+    int rc = idem_query_number(conn, &idem_dialect_mysql,
+                               "SELECT GET_LOCK(" LOCK_NAME ", " LOCK_WAIT_S ")", NULL, &got, err);
 
     if (rc == 0 && got != 1)
         return idem_error_set(err, IDEM_E_REFUSED,
@@ -370,13 +339,12 @@ static int mysql_migration_begin(struct idem_sql conn, struct idem_error *err) {
 
 static int mysql_migration_end(struct idem_sql conn, int rc, struct idem_error *err) {
     struct idem_error later;
-    int64_t got = 0;
 
     if (rc == 0)
         rc = idem_query_do(conn, &idem_dialect_mysql, "COMMIT", err); /* autocommit may be off */
     (void)idem_query_do(conn, &idem_dialect_mysql,
                         "SET SESSION sql_mode = @idem_sql_mode, @idem_sql_mode = NULL", &later);
-    (void)mysql_query_number(conn, "SELECT RELEASE_LOCK(" LOCK_NAME ")", &got, &later);
+    (void)idem_query_do(conn, &idem_dialect_mysql, "SELECT RELEASE_LOCK(" LOCK_NAME ")", &later);
     return rc;
 }
 
@@ -420,20 +388,8 @@ static int mysql_migration_script(struct idem_sql conn, const char *text, struct
 const struct idem_dialect idem_dialect_mysql = {
     .name = "MySQL",
     .quote = '`',
-    .tx =
-        {
-            .insert = "INSERT INTO idem_tx (prefix, hash, definition, fingerprint, created, "
-                      "expires) VALUES (?, ?, ?, ?, UTC_TIMESTAMP(3), UTC_TIMESTAMP(3) + "
-                      "INTERVAL ? SECOND)",
-            .read = "SELECT definition, fingerprint, status, result, expires <= UTC_TIMESTAMP(3) "
-                    "FROM idem_tx WHERE prefix = ? AND hash = ? LOCK IN SHARE MODE",
-            .renew = "UPDATE idem_tx SET definition = ?, fingerprint = ?, status = NULL, "
-                     "result = NULL, created = UTC_TIMESTAMP(3), expires = UTC_TIMESTAMP(3) + "
-                     "INTERVAL ? SECOND WHERE prefix = ? AND hash = ? AND expires <= "
-                     "UTC_TIMESTAMP(3)",
-            .result = "UPDATE idem_tx SET status = ?, result = ? WHERE prefix = ? AND hash = ? "
-                      "AND status IS NULL",
-        },
+    .tx = IDEM_TX_TEXTS("UTC_TIMESTAMP(3)", "UTC_TIMESTAMP(3) + INTERVAL ? SECOND", "",
+                        " LOCK IN SHARE MODE"),
     .on_conflict = NULL,
     .present = " LOCK IN SHARE MODE",
     .lock = " FOR UPDATE",
@@ -452,7 +408,6 @@ const struct idem_dialect idem_dialect_mysql = {
                      "information_schema.engines AS e ON e.engine = t.engine WHERE "
                      "t.table_schema = COALESCE(?, DATABASE()) AND t.table_name = ? AND "
                      "e.transactions = 'YES'",
-    .ready = mysql_is_ready,
     .inside = mysql_inside,
     .outside = mysql_outside,
     .value = mysql_value,

@@ -11,12 +11,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "store/sql/postgres/postgres.h"
 #include "tx/tx_dialect.h"
-
-#define OID_BYTEA 17
-#define OID_INT8 20
-#define OID_INT2 21
-#define OID_INT4 23
 
 #define LITERAL_MAX 128 /* bytes */
 
@@ -90,10 +86,8 @@ static int postgres_inside(struct idem_sql conn, struct idem_error *err) {
 static int postgres_outside(struct idem_sql conn, struct idem_error *err) {
     int rc = postgres_ready(conn, err);
 
-    if (rc == 0 && PQtransactionStatus(conn.at.pg) != PQTRANS_IDLE)
-        rc = idem_error_set(err, IDEM_E_INVALID,
-                            "a transaction is open on the connection, and none may be");
-    return rc;
+    return rc == 0 && PQtransactionStatus(conn.at.pg) != PQTRANS_IDLE ? idem_outside_failed(err)
+                                                                      : rc;
 }
 
 /* Numbers are untyped literals. The E'' form of a bytea has the same meaning whatever
@@ -149,7 +143,7 @@ static bool postgres_params_make(struct idem_query *q, struct params *ret) {
     if (ret->values == NULL || ret->lengths == NULL || ret->formats == NULL)
         return false;
     for (size_t i = 0; i < q->values_n; i++) {
-        const struct idem_sql_value *v = &q->values[i];
+        const struct idem_sql_value *v = &idem_query_values(q)[i];
 
         ret->lengths[i] = (int)v->len;
         ret->formats[i] = v->type == IDEM_SQL_BYTES;
@@ -182,12 +176,12 @@ static bool postgres_cell_read(const PGresult *result, int column, struct idem_s
     if (PQgetisnull(result, 0, column))
         return true;
     switch (PQftype(result, column)) {
-    case OID_INT2:
-    case OID_INT4:
-    case OID_INT8:
+    case PG_INT2:
+    case PG_INT4:
+    case PG_INT8:
         *ret = idem_sql_int(strtoll(at, NULL, 10));
         return true;
-    case OID_BYTEA:
+    case PG_BYTEA:
         if (!postgres_cell_unescape(at, &len))
             return false;
         *ret = idem_sql_bytes(at, len);
@@ -242,12 +236,12 @@ static int postgres_run(struct idem_query *q, struct idem_reply *ret, struct ide
     struct params params;
 
     if (q->values_n == 0)
-        return postgres_result_take(conn, PQexec(conn, q->text), inside, ret, err);
+        return postgres_result_take(conn, PQexec(conn, q->text.at), inside, ret, err);
     if (!postgres_params_make(q, &params))
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a statement");
     return postgres_result_take(conn,
-                                PQexecParams(conn, q->text, (int)q->values_n, NULL, params.values,
-                                             params.lengths, params.formats, 0),
+                                PQexecParams(conn, q->text.at, (int)q->values_n, NULL,
+                                             params.values, params.lengths, params.formats, 0),
                                 inside, ret, err);
 }
 
@@ -317,7 +311,6 @@ static int postgres_rollback(struct idem_sql conn, struct idem_error *err) {
 static int postgres_wait_begin(struct idem_sql conn, struct idem_wait *wait,
                                struct idem_error *err) {
     const struct idem_dialect *dialect = &idem_dialect_postgres;
-    struct idem_query q;
     struct idem_reply reply;
     char text[128];
     int rc = idem_query_do(conn, dialect, "SAVEPOINT idem_wait", err);
@@ -327,14 +320,11 @@ static int postgres_wait_begin(struct idem_sql conn, struct idem_wait *wait,
     snprintf(text, sizeof(text),
              "SELECT current_setting('lock_timeout'), set_config('lock_timeout', '%lldms', true)",
              (long long)wait->ms);
-    idem_query_begin(&q, conn, dialect);
-    idem_query_add(&q, text);
-    rc = idem_query_run(&q, &reply, err);
+    rc = idem_query_run_text(conn, dialect, text, NULL, &reply, err);
     if (rc == 0 && reply.columns == 2)
         snprintf(wait->before, sizeof(wait->before), "%s", (const char *)reply.cells[0].at);
     wait->set = rc == 0;
     idem_reply_release(&reply);
-    idem_query_end(&q);
     return rc;
 }
 
@@ -342,20 +332,16 @@ static int postgres_wait_end(struct idem_sql conn, struct idem_wait *wait, enum 
                              struct idem_error *err) {
     const struct idem_dialect *dialect = &idem_dialect_postgres;
     const struct idem_sql_value before = idem_sql_text(wait->before);
-    struct idem_query q;
     struct idem_reply reply;
     int rc;
 
     if (how == IDEM_WAIT_ROLLED_BACK)
         return 0;
-    idem_query_begin(&q, conn, dialect);
-    if (how == IDEM_WAIT_LOCKED)
-        idem_query_add(&q, "ROLLBACK TO SAVEPOINT idem_wait");
-    else
-        idem_query_fill(&q, "SELECT set_config('lock_timeout', ?, true)", &before);
-    rc = idem_query_run(&q, &reply, err);
+    rc = idem_query_run_text(conn, dialect,
+                             how == IDEM_WAIT_LOCKED ? "ROLLBACK TO SAVEPOINT idem_wait"
+                                                     : "SELECT set_config('lock_timeout', ?, true)",
+                             &before, &reply, err);
     idem_reply_release(&reply);
-    idem_query_end(&q);
     return rc != 0 ? rc : idem_query_do(conn, dialect, "RELEASE SAVEPOINT idem_wait", err);
 }
 
@@ -397,21 +383,8 @@ static int postgres_migration_script(struct idem_sql conn, const char *text,
 const struct idem_dialect idem_dialect_postgres = {
     .name = "PostgreSQL",
     .quote = '"',
-    .tx =
-        {
-            .insert = "INSERT INTO idem_tx (prefix, hash, definition, fingerprint, created, "
-                      "expires) VALUES (?, ?, ?, ?, clock_timestamp(), clock_timestamp() + "
-                      "CAST(? AS interval)) ON CONFLICT DO NOTHING",
-            .read = "SELECT definition, fingerprint, status, result, CASE WHEN expires <= "
-                    "clock_timestamp() THEN 1 ELSE 0 END FROM idem_tx WHERE prefix = ? AND "
-                    "hash = ?",
-            .renew = "UPDATE idem_tx SET definition = ?, fingerprint = ?, status = NULL, "
-                     "result = NULL, created = clock_timestamp(), expires = clock_timestamp() + "
-                     "CAST(? AS interval) WHERE prefix = ? AND hash = ? AND "
-                     "expires <= clock_timestamp()",
-            .result = "UPDATE idem_tx SET status = ?, result = ? WHERE prefix = ? AND hash = ? "
-                      "AND status IS NULL",
-        },
+    .tx = IDEM_TX_TEXTS("clock_timestamp()", "clock_timestamp() + CAST(? AS interval)",
+                        " ON CONFLICT DO NOTHING", ""),
     .on_conflict = " ON CONFLICT (",
     .present = "",
     .lock = " FOR UPDATE",

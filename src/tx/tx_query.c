@@ -3,7 +3,6 @@
  */
 #include "tx/tx_query.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -15,25 +14,13 @@
 
 void idem_query_begin(struct idem_query *q, struct idem_sql conn,
                       const struct idem_dialect *dialect) {
-    q->conn = conn;
-    q->dialect = dialect;
-    q->text = q->room;
-    q->len = 0;
-    q->size = sizeof(q->room);
-    q->values = q->few;
-    q->values_n = 0;
-    q->values_size = IDEM_QUERY_FEW;
-    q->begins = false;
-    q->shown = false;
-    q->failed = 0;
+    *q = (struct idem_query){.conn = conn, .dialect = dialect};
     idem_arena_init(&q->arena, ARENA_MAX);
 }
 
 void idem_query_end(struct idem_query *q) {
-    if (q->text != q->room)
-        free(q->text);
-    if (q->values != q->few)
-        free(q->values);
+    idem_buffer_release(&q->text);
+    idem_buffer_release(&q->values);
     idem_arena_free(&q->arena);
 }
 
@@ -42,38 +29,12 @@ void idem_query_fail(struct idem_query *q, int code, const char *text) {
         q->failed = idem_error_set(&q->why, code, "%s", text);
 }
 
-/* Makes room for `more` bytes and a NUL. */
-static bool query_reserve(struct idem_query *q, size_t more) {
-    size_t size = q->size;
-    char *text;
-
-    if (more < q->size - q->len)
-        return true;
-    while (size - q->len <= more)
-        size *= 2;
-    text = q->text == q->room ? malloc(size) : realloc(q->text, size);
-    if (text == NULL) {
-        idem_query_fail(q, IDEM_E_NOMEM, "no memory for a statement");
-        return false;
-    }
-    if (q->text == q->room)
-        memcpy(text, q->room, q->len);
-    q->text = text;
-    q->size = size;
-    return true;
-}
-
 void idem_query_put(struct idem_query *q, const void *bytes, size_t len) {
-    if (q->failed != 0 || !query_reserve(q, len))
-        return;
-    if (len > 0)
-        memcpy(q->text + q->len, bytes, len);
-    q->len += len;
-    q->text[q->len] = '\0';
+    idem_buffer_put(&q->text, bytes, len);
 }
 
 void idem_query_add(struct idem_query *q, const char *text) {
-    idem_query_put(q, text, strlen(text));
+    idem_buffer_put_text(&q->text, text);
 }
 
 static void query_append_name_part(struct idem_query *q, const char *name, size_t len) {
@@ -117,24 +78,8 @@ void idem_query_hex(struct idem_query *q, const struct idem_sql_value *value) {
 }
 
 void idem_query_bind(struct idem_query *q, const struct idem_sql_value *value) {
-    struct idem_sql_value *values;
-    size_t size = q->values_size * 2;
-
-    if (q->failed != 0)
-        return;
-    if (q->values_n == q->values_size) {
-        values = q->values == q->few ? malloc(size * sizeof(*values))
-                                     : realloc(q->values, size * sizeof(*values));
-        if (values == NULL) {
-            idem_query_fail(q, IDEM_E_NOMEM, "no memory for a statement");
-            return;
-        }
-        if (q->values == q->few)
-            memcpy(values, q->few, sizeof(q->few));
-        q->values = values;
-        q->values_size = size;
-    }
-    q->values[q->values_n++] = *value;
+    idem_buffer_put(&q->values, value, sizeof(*value));
+    q->values_n++;
 }
 
 void idem_query_value(struct idem_query *q, struct idem_sql_value value) {
@@ -145,10 +90,14 @@ void idem_query_value(struct idem_query *q, struct idem_sql_value value) {
         q->dialect->value(q, &value);
 }
 
-void idem_query_equal(struct idem_query *q, const char *column, struct idem_sql_value value) {
+void idem_query_assign(struct idem_query *q, const char *column, struct idem_sql_value value) {
     idem_query_column(q, column);
     idem_query_add(q, " = ");
     idem_query_value(q, value);
+}
+
+void idem_query_equal(struct idem_query *q, const char *column, struct idem_sql_value value) {
+    idem_query_assign(q, column, value);
     if (q->dialect->same != NULL)
         q->dialect->same(q, column, &value);
 }
@@ -164,12 +113,17 @@ void idem_query_fill(struct idem_query *q, const char *text, const struct idem_s
 }
 
 int idem_query_run(struct idem_query *q, struct idem_reply *ret, struct idem_error *err) {
-    int rc;
+    int rc = 0;
 
     *ret = (struct idem_reply){0};
+    idem_buffer_put(&q->text, "", 1);
+    if (q->text.failed || q->values.failed)
+        idem_query_fail(q, IDEM_E_NOMEM, "no memory for a statement");
     if (q->failed != 0)
         return idem_error_copy(err, &q->why);
-    rc = q->dialect->ready(q->conn, err);
+    q->text.len--;
+    if (q->dialect->ready != NULL)
+        rc = q->dialect->ready(q->conn, err);
     if (rc == 0)
         rc = q->dialect->run(q, ret, err);
     if (rc != 0)
@@ -177,16 +131,34 @@ int idem_query_run(struct idem_query *q, struct idem_reply *ret, struct idem_err
     return rc;
 }
 
-int idem_query_do(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
-                  struct idem_error *err) {
+int idem_query_run_text(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
+                        const struct idem_sql_value *values, struct idem_reply *ret,
+                        struct idem_error *err) {
     struct idem_query q;
-    struct idem_reply reply;
     int rc;
 
     idem_query_begin(&q, conn, dialect);
-    idem_query_add(&q, text);
-    rc = idem_query_run(&q, &reply, err);
-    idem_reply_release(&reply);
+    idem_query_fill(&q, text, values);
+    rc = idem_query_run(&q, ret, err);
     idem_query_end(&q);
+    return rc;
+}
+
+int idem_query_number(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
+                      const struct idem_sql_value *values, int64_t *ret, struct idem_error *err) {
+    struct idem_reply reply;
+    int rc = idem_query_run_text(conn, dialect, text, values, &reply, err);
+
+    *ret = rc == 0 && reply.columns == 1 ? idem_cell_number(&reply.cells[0]) : 0;
+    idem_reply_release(&reply);
+    return rc;
+}
+
+int idem_query_do(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
+                  struct idem_error *err) {
+    struct idem_reply reply;
+    int rc = idem_query_run_text(conn, dialect, text, NULL, &reply, err);
+
+    idem_reply_release(&reply);
     return rc;
 }

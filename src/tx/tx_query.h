@@ -6,10 +6,8 @@
 #define IDEM_TX_TX_QUERY_H
 
 #include "base/arena.h"
+#include "base/buffer.h"
 #include "idem.h"
-
-#define IDEM_QUERY_ROOM 1024
-#define IDEM_QUERY_FEW 16
 
 /* The maximum number of columns read from a row. */
 #define IDEM_SQL_COLUMNS_MAX 64
@@ -20,18 +18,14 @@ struct idem_reply;
 struct idem_query {
     struct idem_sql conn;
     const struct idem_dialect *dialect;
-    char *text; /* in `room`, or allocated */
-    size_t len, size;
-    struct idem_sql_value *values; /* values that the engine binds; in `few`, or allocated */
-    size_t values_n, values_size;
+    struct idem_buffer text;   /* ends with a NUL, which `len` does not count, when it is run */
+    struct idem_buffer values; /* struct idem_sql_value, which the engine binds */
+    size_t values_n;
     bool begins; /* the text starts with the BEGIN of the statement's transaction */
-    bool
-        shown; /* bytes may appear as literals: they are not secret, and their columns are binary */
-    int failed; /* the code of the first failure; 0: none */
+    bool shown;  /* bytes may appear as literals: they are not secret, and their columns binary */
+    int failed;  /* the code of the first failure; 0: none */
     struct idem_error why;
     struct idem_arena arena; /* for values that an engine needs in another form */
-    char room[IDEM_QUERY_ROOM];
-    struct idem_sql_value few[IDEM_QUERY_FEW];
 };
 
 /* Each begin needs an end. */
@@ -47,6 +41,8 @@ void idem_query_name(struct idem_query *q, const char *name);
 void idem_query_column(struct idem_query *q, const char *name);
 /* Appends a value, which is borrowed until the end. */
 void idem_query_value(struct idem_query *q, struct idem_sql_value value);
+/* Appends "column = value". */
+void idem_query_assign(struct idem_query *q, const char *column, struct idem_sql_value value);
 /* Appends a condition that the column has exactly this value. */
 void idem_query_equal(struct idem_query *q, const char *column, struct idem_sql_value value);
 /* Appends text in which each ? is replaced with the next value. */
@@ -60,7 +56,18 @@ void idem_query_fail(struct idem_query *q, int code, const char *text);
    reply->why. */
 int idem_query_run(struct idem_query *q, struct idem_reply *ret, struct idem_error *err);
 
-/* Runs a complete statement and discards the reply. */
+static inline const struct idem_sql_value *idem_query_values(const struct idem_query *q) {
+    return (const struct idem_sql_value *)q->values.at;
+}
+
+/* Runs a complete statement, in which each ? is replaced with the next value. */
+int idem_query_run_text(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
+                        const struct idem_sql_value *values, struct idem_reply *ret,
+                        struct idem_error *err);
+/* The same; *ret is the only cell of the reply as a number, 0 if there is none. */
+int idem_query_number(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
+                      const struct idem_sql_value *values, int64_t *ret, struct idem_error *err);
+/* The same without values; discards the reply. */
 int idem_query_do(struct idem_sql conn, const struct idem_dialect *dialect, const char *text,
                   struct idem_error *err);
 

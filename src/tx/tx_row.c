@@ -48,16 +48,16 @@ bool idem_fingerprint_read(struct idem_bytes bytes, struct idem_fingerprint *ret
     return true;
 }
 
-static struct idem_sql_value name_prefix_value(const struct idem_tx_operation *name) {
-    return idem_sql_bytes(name->key.at, name->key.prefix_len);
+static struct idem_sql_value operation_prefix(const struct idem_tx_operation *op) {
+    return idem_sql_bytes(op->key.at, op->key.prefix_len);
 }
 
-static struct idem_sql_value name_hash_value(const struct idem_tx_operation *name) {
-    return idem_sql_bytes(name->key.at + name->key.prefix_len, IDEM_HASH_LEN);
+static struct idem_sql_value operation_hash(const struct idem_tx_operation *op) {
+    return idem_sql_bytes(op->key.at + op->key.prefix_len, IDEM_HASH_LEN);
 }
 
-static struct idem_sql_value name_fingerprint_value(const struct idem_tx_operation *name) {
-    const struct idem_fingerprint *fingerprint = &name->identity.fingerprint;
+static struct idem_sql_value operation_fingerprint(const struct idem_tx_operation *op) {
+    const struct idem_fingerprint *fingerprint = &op->identity.fingerprint;
 
     return fingerprint->definition == 0 ? idem_sql_null()
                                         : idem_sql_bytes(fingerprint->hash, IDEM_HASH_LEN);
@@ -70,13 +70,13 @@ struct row_statement {
     bool shown;
 };
 
-static int row_run(const struct idem_tx_operation *name, const struct row_statement *statement,
+static int row_run(const struct idem_tx_operation *op, const struct row_statement *statement,
                    const struct idem_sql_value *values, struct idem_reply *ret,
                    struct idem_error *err) {
     struct idem_query q;
     int rc;
 
-    idem_query_begin(&q, name->conn, name->dialect);
+    idem_query_begin(&q, op->conn, op->dialect);
     q.shown = statement->shown;
     q.begins = statement->begin != NULL;
     if (q.begins)
@@ -87,38 +87,38 @@ static int row_run(const struct idem_tx_operation *name, const struct row_statem
     return rc;
 }
 
-int idem_row_insert(const struct idem_tx_operation *name, const char *begin, bool *ret_done,
+int idem_row_insert(const struct idem_tx_operation *op, const char *begin, bool *ret_done,
                     struct idem_error *err) {
-    const struct row_statement insert = {begin, name->dialect->tx.insert, true};
+    const struct row_statement insert = {begin, op->dialect->tx.insert, true};
     const struct idem_sql_value values[] = {
-        name_prefix_value(name),
-        name_hash_value(name),
-        idem_sql_int(name->identity.fingerprint.definition),
-        name_fingerprint_value(name),
-        idem_sql_int(name->policy.ttl_s),
+        operation_prefix(op),
+        operation_hash(op),
+        idem_sql_int(op->identity.fingerprint.definition),
+        operation_fingerprint(op),
+        idem_sql_int(op->policy.ttl_s),
     };
     struct idem_reply reply;
     int rc;
 
-    if (name->conn.table != NULL)
-        return idem_table_insert(name, ret_done, err);
-    rc = row_run(name, &insert, values, &reply, err);
+    if (op->conn.table != NULL)
+        return idem_table_insert(op, ret_done, err);
+    rc = row_run(op, &insert, values, &reply, err);
     *ret_done = rc == 0 && reply.changed == 1;
     idem_reply_release(&reply);
     return rc != 0 && reply.why == IDEM_WHY_CONFLICT ? 0 : rc;
 }
 
-int idem_row_renew(const struct idem_tx_operation *name, bool *ret_done, struct idem_error *err) {
+int idem_row_renew(const struct idem_tx_operation *op, bool *ret_done, struct idem_error *err) {
     const struct idem_sql_value values[] = {
-        idem_sql_int(name->identity.fingerprint.definition),
-        name_fingerprint_value(name),
-        idem_sql_int(name->policy.ttl_s),
-        name_prefix_value(name),
-        name_hash_value(name),
+        idem_sql_int(op->identity.fingerprint.definition),
+        operation_fingerprint(op),
+        idem_sql_int(op->policy.ttl_s),
+        operation_prefix(op),
+        operation_hash(op),
     };
-    const struct row_statement renew = {NULL, name->dialect->tx.renew, true};
+    const struct row_statement renew = {NULL, op->dialect->tx.renew, true};
     struct idem_reply reply;
-    int rc = row_run(name, &renew, values, &reply, err);
+    int rc = row_run(op, &renew, values, &reply, err);
 
     *ret_done = rc == 0 && reply.changed == 1;
     idem_reply_release(&reply);
@@ -139,17 +139,17 @@ static bool row_read_fingerprint(const struct idem_sql_value *cells, struct idem
     return true;
 }
 
-int idem_row_read(const struct idem_tx_operation *name, struct idem_tx_row *ret,
+int idem_row_read(const struct idem_tx_operation *op, struct idem_tx_row *ret,
                   struct idem_error *err) {
-    const struct row_statement read = {NULL, name->dialect->tx.read, true};
-    const struct idem_sql_value values[] = {name_prefix_value(name), name_hash_value(name)};
+    const struct row_statement read = {NULL, op->dialect->tx.read, true};
+    const struct idem_sql_value values[] = {operation_prefix(op), operation_hash(op)};
     const struct idem_sql_value *cells;
     int rc;
 
-    if (name->conn.table != NULL)
-        return idem_table_read(name, ret, err);
+    if (op->conn.table != NULL)
+        return idem_table_read(op, ret, err);
     *ret = (struct idem_tx_row){0};
-    rc = row_run(name, &read, values, &ret->reply, err);
+    rc = row_run(op, &read, values, &ret->reply, err);
     ret->found = rc == 0 && ret->reply.columns == CELLS;
     if (!ret->found)
         return rc;
@@ -167,21 +167,21 @@ int idem_row_read(const struct idem_tx_operation *name, struct idem_tx_row *ret,
     return 0;
 }
 
-int idem_row_result(const struct idem_tx_operation *name, int32_t status, struct idem_bytes result,
+int idem_row_result(const struct idem_tx_operation *op, int32_t status, struct idem_bytes result,
                     struct idem_error *err) {
-    const struct row_statement statement = {NULL, name->dialect->tx.result, false};
+    const struct row_statement statement = {NULL, op->dialect->tx.result, false};
     const struct idem_sql_value values[] = {
         idem_sql_int(status),
         result.at == NULL ? idem_sql_null() : idem_sql_bytes(result.at, result.len),
-        name_prefix_value(name),
-        name_hash_value(name),
+        operation_prefix(op),
+        operation_hash(op),
     };
     struct idem_reply reply;
     int rc;
 
-    if (name->conn.table != NULL)
-        return idem_table_result(name, status, result, err);
-    rc = row_run(name, &statement, values, &reply, err);
+    if (op->conn.table != NULL)
+        return idem_table_result(op, status, result, err);
+    rc = row_run(op, &statement, values, &reply, err);
     idem_reply_release(&reply);
     if (rc == 0 && reply.changed != 1)
         rc = idem_error_set(err, IDEM_E_INVALID,

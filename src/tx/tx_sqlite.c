@@ -1,8 +1,8 @@
 /*
  * SQLite, in this process. A transaction that writes has the database to itself, so row locks are
- * not needed. It must begin as a writer (BEGIN IMMEDIATE): a transaction that reads first may fail
- * to become a writer. On some failures (a full disk, no memory) SQLite itself rolls the transaction
- * back, so the code checks for that after each failure.
+ * not needed, nor a limit on waiting for them. It must begin as a writer (BEGIN IMMEDIATE): a
+ * transaction that reads first may fail to become a writer. On some failures (a full disk, no
+ * memory) SQLite itself rolls the transaction back, so the code checks for that after each failure.
  */
 #include <sqlite3.h>
 #include <stdio.h>
@@ -17,23 +17,26 @@
     "what the connection reads is older than the file: end the SELECT that is open on it "         \
     "(sqlite3_reset()), or begin with BEGIN IMMEDIATE"
 
+#define FAILURE(number, code, why, text)                                                           \
+    { NULL, number, SQL_REFUSED, IDEM_E_##code, IDEM_WHY_##why, text, NULL }
+
 /* Matched by the extended code or by its lowest byte. */
 /* clang-format off */
 static const struct sql_failure failures[] = {
-    {NULL, SQLITE_CONSTRAINT_UNIQUE, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL, NULL},
-    {NULL, SQLITE_CONSTRAINT_PRIMARYKEY, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL, NULL},
-    {NULL, SQLITE_CONSTRAINT_ROWID, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_CONFLICT, NULL, NULL},
-    {NULL, SQLITE_CONSTRAINT_TRIGGER, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, "a trigger refused it", NULL},
-    {NULL, SQLITE_BUSY_SNAPSHOT, SQL_REFUSED, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, SNAPSHOT, NULL},
-    {NULL, SQLITE_BUSY, SQL_REFUSED, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL, NULL},
-    {NULL, SQLITE_LOCKED, SQL_REFUSED, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, NULL, NULL},
-    {NULL, SQLITE_FULL, SQL_REFUSED, IDEM_E_FULL, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, SQLITE_NOMEM, SQL_REFUSED, IDEM_E_NOMEM, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, SQLITE_CORRUPT, SQL_REFUSED, IDEM_E_CORRUPT, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, SQLITE_NOTADB, SQL_REFUSED, IDEM_E_CORRUPT, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, SQLITE_TOOBIG, SQL_REFUSED, IDEM_E_INVALID, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, SQLITE_MISUSE, SQL_REFUSED, IDEM_E_INVALID, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, 0, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL},
+    FAILURE(SQLITE_CONSTRAINT_UNIQUE, REFUSED, CONFLICT, NULL),
+    FAILURE(SQLITE_CONSTRAINT_PRIMARYKEY, REFUSED, CONFLICT, NULL),
+    FAILURE(SQLITE_CONSTRAINT_ROWID, REFUSED, CONFLICT, NULL),
+    FAILURE(SQLITE_CONSTRAINT_TRIGGER, REFUSED, NONE, "a trigger refused it"),
+    FAILURE(SQLITE_BUSY_SNAPSHOT, RETRY_TX, LOCKED, SNAPSHOT),
+    FAILURE(SQLITE_BUSY, RETRY_TX, LOCKED, NULL),
+    FAILURE(SQLITE_LOCKED, RETRY_TX, LOCKED, NULL),
+    FAILURE(SQLITE_FULL, FULL, NONE, NULL),
+    FAILURE(SQLITE_NOMEM, NOMEM, NONE, NULL),
+    FAILURE(SQLITE_CORRUPT, CORRUPT, NONE, NULL),
+    FAILURE(SQLITE_NOTADB, CORRUPT, NONE, NULL),
+    FAILURE(SQLITE_TOOBIG, INVALID, NONE, NULL),
+    FAILURE(SQLITE_MISUSE, INVALID, NONE, NULL),
+    FAILURE(0, REFUSED, NONE, NULL),
 };
 /* clang-format on */
 
@@ -62,12 +65,6 @@ static int sqlite_failure_report(sqlite3 *db, bool inside, enum idem_sql_why *re
                           missing ? "; " MIGRATE : "");
 }
 
-static int sqlite_ready(struct idem_sql conn, struct idem_error *err) {
-    (void)conn;
-    (void)err;
-    return 0;
-}
-
 static int sqlite_inside(struct idem_sql conn, struct idem_error *err) {
     if (sqlite3_txn_state(conn.at.sqlite, NULL) == SQLITE_TXN_WRITE)
         return 0;
@@ -80,10 +77,7 @@ static int sqlite_inside(struct idem_sql conn, struct idem_error *err) {
 }
 
 static int sqlite_outside(struct idem_sql conn, struct idem_error *err) {
-    if (sqlite3_get_autocommit(conn.at.sqlite) != 0)
-        return 0;
-    return idem_error_set(err, IDEM_E_INVALID,
-                          "a transaction is open on the connection, and none may be");
+    return sqlite3_get_autocommit(conn.at.sqlite) != 0 ? 0 : idem_outside_failed(err);
 }
 
 static void sqlite_value(struct idem_query *q, const struct idem_sql_value *value) {
@@ -155,10 +149,10 @@ static int sqlite_run(struct idem_query *q, struct idem_reply *ret, struct idem_
     int before = sqlite3_total_changes(db), step = SQLITE_OK, rc = 0;
     sqlite3_stmt *stmt = NULL;
 
-    if (sqlite3_prepare_v2(db, q->text, (int)q->len, &stmt, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(db, q->text.at, (int)q->text.len, &stmt, NULL) != SQLITE_OK)
         return sqlite_failure_report(db, inside, &ret->why, err);
     for (size_t i = 0; i < q->values_n && step == SQLITE_OK; i++)
-        step = sqlite_value_bind(stmt, (int)i + 1, &q->values[i]);
+        step = sqlite_value_bind(stmt, (int)i + 1, &idem_query_values(q)[i]);
     if (step == SQLITE_OK)
         step = sqlite_rows_step(stmt, ret, &rc, err);
     if (step != SQLITE_DONE)
@@ -219,23 +213,6 @@ static int sqlite_rollback(struct idem_sql conn, struct idem_error *err) {
     return sqlite3_get_autocommit(conn.at.sqlite) != 0 ? 0 : idem_rollback_failed(err);
 }
 
-/* Nothing to limit: a transaction that writes waits for no other. */
-static int sqlite_wait_begin(struct idem_sql conn, struct idem_wait *wait, struct idem_error *err) {
-    (void)conn;
-    (void)wait;
-    (void)err;
-    return 0;
-}
-
-static int sqlite_wait_end(struct idem_sql conn, struct idem_wait *wait, enum idem_wait_end how,
-                           struct idem_error *err) {
-    (void)conn;
-    (void)wait;
-    (void)how;
-    (void)err;
-    return 0;
-}
-
 /* Migration: one transaction, which has the file to itself. */
 
 static const char schema[] =
@@ -267,19 +244,7 @@ static int sqlite_migration_script(struct idem_sql conn, const char *text, struc
 const struct idem_dialect idem_dialect_sqlite = {
     .name = "SQLite",
     .quote = '`', /* in double quotes, an unknown column would become a string */
-    .tx =
-        {
-            .insert = "INSERT INTO idem_tx (prefix, hash, definition, fingerprint, created, "
-                      "expires) VALUES (?, ?, ?, ?, " NOW ", " NOW " + ? * 1000) "
-                      "ON CONFLICT DO NOTHING",
-            .read = "SELECT definition, fingerprint, status, result, expires <= " NOW
-                    " FROM idem_tx WHERE prefix = ? AND hash = ?",
-            .renew = "UPDATE idem_tx SET definition = ?, fingerprint = ?, status = NULL, "
-                     "result = NULL, created = " NOW ", expires = " NOW " + ? * 1000 "
-                     "WHERE prefix = ? AND hash = ? AND expires <= " NOW,
-            .result = "UPDATE idem_tx SET status = ?, result = ? WHERE prefix = ? AND hash = ? "
-                      "AND status IS NULL",
-        },
+    .tx = IDEM_TX_TEXTS(NOW, NOW " + ? * 1000", " ON CONFLICT DO NOTHING", ""),
     .on_conflict = " ON CONFLICT (",
     .present = "",
     .lock = "",
@@ -289,7 +254,6 @@ const struct idem_dialect idem_dialect_sqlite = {
     .bytes_close = "",
     .text_open = "CAST(",
     .text_close = " AS TEXT)",
-    .ready = sqlite_ready,
     .inside = sqlite_inside,
     .outside = sqlite_outside,
     .value = sqlite_value,
@@ -298,8 +262,6 @@ const struct idem_dialect idem_dialect_sqlite = {
     .begin = sqlite_begin,
     .commit = sqlite_commit,
     .rollback = sqlite_rollback,
-    .wait_begin = sqlite_wait_begin,
-    .wait_end = sqlite_wait_end,
     .migration =
         {
             .schema = schema,

@@ -41,10 +41,10 @@ static void columns_texts(struct idem_tx_columns *columns, const char **texts[TE
 /* The values that identify the row. */
 
 int idem_table_name(const struct idem_tx_table *table, const struct idem_args *args,
-                    struct idem_tx_operation *name, struct idem_error *err) {
-    bool serial = name->policy.key_kind == IDEM_KEY_SERIAL;
+                    struct idem_tx_operation *op, struct idem_error *err) {
+    bool serial = op->policy.key_kind == IDEM_KEY_SERIAL;
     struct idem_bytes scope = {0};
-    int rc = idem_claim_prepare_scope(&name->policy, args, &scope, err);
+    int rc = idem_claim_prepare_scope(&op->policy, args, &scope, err);
 
     if (rc != 0)
         return rc;
@@ -52,14 +52,14 @@ int idem_table_name(const struct idem_tx_table *table, const struct idem_args *a
         return idem_error_set(err, IDEM_E_INVALID,
                               "with key = serial, the table's source is the credential, and there "
                               "is no column for a scope: use scope = none");
-    name->serial = serial ? (struct idem_bytes){args->serial, args->serial_len}
-                          : (struct idem_bytes){name->identity.key, name->identity.key_len};
-    name->source = serial ? (struct idem_bytes){args->credential, args->credential_len} : scope;
-    if ((name->source.at != NULL) == (table->columns.source != NULL))
+    op->serial = serial ? (struct idem_bytes){args->serial, args->serial_len}
+                        : (struct idem_bytes){op->identity.key, op->identity.key_len};
+    op->source = serial ? (struct idem_bytes){args->credential, args->credential_len} : scope;
+    if ((op->source.at != NULL) == (table->columns.source != NULL))
         return 0;
     return idem_error_set(
         err, IDEM_E_INVALID,
-        name->source.at != NULL
+        op->source.at != NULL
             ? "the call has a scope, and the table has no column for it (idem_tx_columns.source): "
               "two users' keys would meet"
             : "the table has a column for the scope, and the call has none: set idem_args.scope");
@@ -71,19 +71,15 @@ static struct idem_sql_value columns_value(const struct idem_tx_columns *columns
         .type = columns->bytes ? IDEM_SQL_BYTES : IDEM_SQL_TEXT, .at = bytes.at, .len = bytes.len};
 }
 
-static void table_append_where(const struct idem_tx_operation *name, struct idem_query *q) {
-    const struct idem_tx_columns *columns = &name->conn.table->columns;
+static void table_append_where(const struct idem_tx_operation *op, struct idem_query *q) {
+    const struct idem_tx_columns *columns = &op->conn.table->columns;
 
     idem_query_add(q, " WHERE ");
-    idem_query_column(q, columns->key);
-    idem_query_add(q, " = ");
-    idem_query_value(q, columns_value(columns, name->serial));
+    idem_query_assign(q, columns->key, columns_value(columns, op->serial));
     if (columns->source == NULL)
         return;
     idem_query_add(q, " AND ");
-    idem_query_column(q, columns->source);
-    idem_query_add(q, " = ");
-    idem_query_value(q, columns_value(columns, name->source));
+    idem_query_assign(q, columns->source, columns_value(columns, op->source));
 }
 
 /* Reading. */
@@ -120,13 +116,13 @@ static void query_append_result(struct idem_query *q, const char *column) {
 
 enum { CELL_KEY, CELL_SOURCE, CELL_FINGERPRINT, CELL_STATUS, CELL_RESULT, CELLS };
 
-static int table_find_row(const struct idem_tx_operation *name, const char *clause,
+static int table_find_row(const struct idem_tx_operation *op, const char *clause,
                           struct idem_reply *ret, struct idem_error *err) {
-    const struct idem_tx_columns *columns = &name->conn.table->columns;
+    const struct idem_tx_columns *columns = &op->conn.table->columns;
     struct idem_query q;
     int rc;
 
-    idem_query_begin(&q, name->conn, name->dialect);
+    idem_query_begin(&q, op->conn, op->dialect);
     idem_query_add(&q, "SELECT ");
     query_append_exact(&q, columns, columns->key);
     idem_query_add(&q, ", ");
@@ -139,7 +135,7 @@ static int table_find_row(const struct idem_tx_operation *name, const char *clau
     query_append_result(&q, columns->result);
     idem_query_add(&q, " FROM ");
     idem_query_name(&q, columns->table);
-    table_append_where(name, &q);
+    table_append_where(op, &q);
     idem_query_add(&q, clause);
     rc = idem_query_run(&q, ret, err);
     idem_query_end(&q);
@@ -154,11 +150,11 @@ static bool value_equals(const struct idem_sql_value *cell, struct idem_bytes by
 }
 
 /* Checks that the row found is this operation's row, and the only one. */
-static int table_check_row(const struct idem_tx_operation *name, const struct idem_reply *reply,
+static int table_check_row(const struct idem_tx_operation *op, const struct idem_reply *reply,
                            struct idem_error *err) {
     if (reply->rows == 1 && reply->columns == CELLS &&
-        value_equals(&reply->cells[CELL_KEY], name->serial) &&
-        value_equals(&reply->cells[CELL_SOURCE], name->source))
+        value_equals(&reply->cells[CELL_KEY], op->serial) &&
+        value_equals(&reply->cells[CELL_SOURCE], op->source))
         return 0;
     return idem_error_set(err, IDEM_E_INVALID,
                           "the table's columns do not keep keys as they are given (collation, "
@@ -174,22 +170,22 @@ static bool value_read_fingerprint(const struct idem_sql_value *cell,
            idem_fingerprint_read((struct idem_bytes){cell->at, cell->len}, ret);
 }
 
-int idem_table_read(const struct idem_tx_operation *name, struct idem_tx_row *ret,
+int idem_table_read(const struct idem_tx_operation *op, struct idem_tx_row *ret,
                     struct idem_error *err) {
     const struct idem_sql_value *cells;
     int rc;
 
     *ret = (struct idem_tx_row){0};
-    rc = table_find_row(name, name->dialect->present, &ret->reply, err);
+    rc = table_find_row(op, op->dialect->present, &ret->reply, err);
     /* After the error of a conflict this transaction holds a lock on the row, so the row cannot
        have been deleted since. */
-    if (rc == 0 && ret->reply.rows == 0 && name->dialect->on_conflict == NULL)
+    if (rc == 0 && ret->reply.rows == 0 && op->dialect->on_conflict == NULL)
         return idem_error_set(err, IDEM_E_INVALID,
                               "another unique key of the table has such a row, or the key was cut "
                               "off by a lax sql_mode; roll back");
     if (rc != 0 || ret->reply.rows == 0)
         return rc;
-    rc = table_check_row(name, &ret->reply, err);
+    rc = table_check_row(op, &ret->reply, err);
     cells = ret->reply.cells;
     if (rc == 0 && !value_read_fingerprint(&cells[CELL_FINGERPRINT], &ret->fingerprint))
         rc = idem_error_set(err, IDEM_E_CORRUPT,
@@ -225,9 +221,9 @@ static void query_append_conflict(struct idem_query *q, const struct idem_tx_col
     idem_query_add(q, ") DO NOTHING");
 }
 
-static void table_append_insert(const struct idem_tx_operation *name, struct idem_query *q,
+static void table_append_insert(const struct idem_tx_operation *op, struct idem_query *q,
                                 const char *fingerprint) {
-    const struct idem_tx_columns *columns = &name->conn.table->columns;
+    const struct idem_tx_columns *columns = &op->conn.table->columns;
 
     idem_query_add(q, "INSERT INTO ");
     idem_query_name(q, columns->table);
@@ -238,10 +234,10 @@ static void table_append_insert(const struct idem_tx_operation *name, struct ide
     if (columns->created != NULL)
         query_append_optional(q, columns->created);
     idem_query_add(q, ") VALUES (");
-    idem_query_value(q, columns_value(columns, name->serial));
+    idem_query_value(q, columns_value(columns, op->serial));
     if (columns->source != NULL) {
         idem_query_add(q, ", ");
-        idem_query_value(q, columns_value(columns, name->source));
+        idem_query_value(q, columns_value(columns, op->source));
     }
     if (columns->fingerprint != NULL) {
         idem_query_add(q, ", ");
@@ -249,14 +245,13 @@ static void table_append_insert(const struct idem_tx_operation *name, struct ide
     }
     if (columns->created != NULL) {
         idem_query_add(q, ", ");
-        idem_query_add(q, name->dialect->now);
+        idem_query_add(q, op->dialect->now);
     }
     idem_query_add(q, ")");
     query_append_conflict(q, columns);
 }
 
-int idem_table_insert(const struct idem_tx_operation *name, bool *ret_done,
-                      struct idem_error *err) {
+int idem_table_insert(const struct idem_tx_operation *op, bool *ret_done, struct idem_error *err) {
     struct idem_error why;
     struct idem_query q;
     struct idem_reply reply;
@@ -264,50 +259,46 @@ int idem_table_insert(const struct idem_tx_operation *name, bool *ret_done,
     int rc;
 
     *ret_done = false;
-    idem_query_begin(&q, name->conn, name->dialect);
-    table_append_insert(name, &q, idem_fingerprint_write(&name->identity.fingerprint, fingerprint));
+    idem_query_begin(&q, op->conn, op->dialect);
+    table_append_insert(op, &q, idem_fingerprint_write(&op->identity.fingerprint, fingerprint));
     rc = idem_query_run(&q, &reply, &why);
     idem_query_end(&q);
     idem_reply_release(&reply);
     if (rc != 0)
-        return reply.why == IDEM_WHY_CONFLICT && name->dialect->on_conflict == NULL
+        return reply.why == IDEM_WHY_CONFLICT && op->dialect->on_conflict == NULL
                    ? 0
                    : idem_error_copy(err, &why);
     if (reply.changed != 1)
         return 0;
-    rc = table_find_row(name, "", &reply, err);
+    rc = table_find_row(op, "", &reply, err);
     if (rc == 0)
-        rc = table_check_row(name, &reply, err);
+        rc = table_check_row(op, &reply, err);
     idem_reply_release(&reply);
     *ret_done = rc == 0;
     return rc;
 }
 
 /* The number of changed rows does not show whether the row exists, so it is ignored here. */
-static int table_write_result(const struct idem_tx_operation *name, int32_t status,
+static int table_write_result(const struct idem_tx_operation *op, int32_t status,
                               struct idem_bytes result, struct idem_error *err) {
-    const struct idem_tx_columns *columns = &name->conn.table->columns;
+    const struct idem_tx_columns *columns = &op->conn.table->columns;
     struct idem_query q;
     struct idem_reply reply;
     int rc;
 
-    idem_query_begin(&q, name->conn, name->dialect);
+    idem_query_begin(&q, op->conn, op->dialect);
     idem_query_add(&q, "UPDATE ");
     idem_query_name(&q, columns->table);
     idem_query_add(&q, " SET ");
-    if (columns->status != NULL) {
-        idem_query_column(&q, columns->status);
-        idem_query_add(&q, " = ");
-        idem_query_value(&q, idem_sql_int(status));
-    }
+    if (columns->status != NULL)
+        idem_query_assign(&q, columns->status, idem_sql_int(status));
     if (columns->result != NULL) {
         idem_query_add(&q, columns->status == NULL ? "" : ", ");
-        idem_query_column(&q, columns->result);
-        idem_query_add(&q, " = ");
-        idem_query_value(&q, result.at == NULL ? idem_sql_null()
-                                               : idem_sql_bytes(result.at, result.len));
+        idem_query_assign(&q, columns->result,
+                          result.at == NULL ? idem_sql_null()
+                                            : idem_sql_bytes(result.at, result.len));
     }
-    table_append_where(name, &q);
+    table_append_where(op, &q);
     rc = idem_query_run(&q, &reply, err);
     idem_reply_release(&reply);
     idem_query_end(&q);
@@ -315,11 +306,11 @@ static int table_write_result(const struct idem_tx_operation *name, int32_t stat
 }
 
 /* Checks that the row exists, and that status and result read back as they were written. */
-static int table_check_result(const struct idem_tx_operation *name, int32_t status,
+static int table_check_result(const struct idem_tx_operation *op, int32_t status,
                               struct idem_bytes result, struct idem_error *err) {
-    const struct idem_tx_columns *columns = &name->conn.table->columns;
+    const struct idem_tx_columns *columns = &op->conn.table->columns;
     struct idem_reply reply;
-    int rc = table_find_row(name, "", &reply, err);
+    int rc = table_find_row(op, "", &reply, err);
     bool same;
 
     if (rc != 0)
@@ -337,9 +328,9 @@ static int table_check_result(const struct idem_tx_operation *name, int32_t stat
 }
 
 /* A row with a result does not wait for one: it belongs to a duplicate. */
-static int table_check_waiting(const struct idem_tx_operation *name, struct idem_error *err) {
+static int table_check_waiting(const struct idem_tx_operation *op, struct idem_error *err) {
     struct idem_reply reply;
-    int rc = table_find_row(name, "", &reply, err);
+    int rc = table_find_row(op, "", &reply, err);
 
     if (rc == 0 && (reply.rows == 0 || reply.cells[CELL_RESULT].len > 0))
         rc = idem_error_set(err, IDEM_E_INVALID,
@@ -349,15 +340,15 @@ static int table_check_waiting(const struct idem_tx_operation *name, struct idem
     return rc;
 }
 
-int idem_table_result(const struct idem_tx_operation *name, int32_t status,
-                      struct idem_bytes result, struct idem_error *err) {
-    const struct idem_tx_columns *columns = &name->conn.table->columns;
-    int rc = table_check_waiting(name, err);
+int idem_table_result(const struct idem_tx_operation *op, int32_t status, struct idem_bytes result,
+                      struct idem_error *err) {
+    const struct idem_tx_columns *columns = &op->conn.table->columns;
+    int rc = table_check_waiting(op, err);
 
     if (rc != 0 || (columns->status == NULL && columns->result == NULL))
         return rc;
-    rc = table_write_result(name, status, result, err);
-    return rc != 0 ? rc : table_check_result(name, status, result, err);
+    rc = table_write_result(op, status, result, err);
+    return rc != 0 ? rc : table_check_result(op, status, result, err);
 }
 
 /* The table. */
@@ -409,17 +400,8 @@ static int table_count(struct idem_sql conn, const struct idem_dialect *dialect,
         idem_sql_text(columns->source == NULL ? columns->key : columns->source),
         idem_sql_int(columns->source == NULL ? 1 : 2),
     };
-    struct idem_query q;
-    struct idem_reply reply;
-    int rc;
 
-    idem_query_begin(&q, conn, dialect);
-    idem_query_fill(&q, text, values);
-    rc = idem_query_run(&q, &reply, err);
-    *ret = rc == 0 && reply.columns == 1 ? idem_cell_number(&reply.cells[0]) : 0;
-    idem_reply_release(&reply);
-    idem_query_end(&q);
-    return rc;
+    return idem_query_number(conn, dialect, text, values, ret, err);
 }
 
 /* Checks what the engine does not check when a row is inserted. */

@@ -1,5 +1,5 @@
 /*
- * The set of rows met: one byte per row, in memory that the forked tests share.
+ * The set of rows met: one byte per rule, in memory that the forked tests share.
  * Without coverage_share() nothing is remembered.
  */
 #include "coverage.h"
@@ -22,14 +22,14 @@ void coverage_share(void) {
         abort();
 }
 
-void coverage_claim(const struct idem_claim_row *row) {
+void coverage_claim(const struct idem_claim_rule *rule) {
     if (coverage != NULL)
-        coverage->claim[row - idem_claim_table] = 1;
+        coverage->claim[rule - idem_claim_table] = 1;
 }
 
-void coverage_finish(const struct idem_finish_row *row) {
+void coverage_finish(const struct idem_finish_rule *rule) {
     if (coverage != NULL)
-        coverage->finish[row - idem_finish_table] = 1;
+        coverage->finish[rule - idem_finish_table] = 1;
 }
 
 unsigned coverage_missing(void) {

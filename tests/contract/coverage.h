@@ -8,8 +8,8 @@
 #include "protocol/table.h"
 
 void coverage_share(void); /* before the first fork */
-void coverage_claim(const struct idem_claim_row *row);
-void coverage_finish(const struct idem_finish_row *row);
+void coverage_claim(const struct idem_claim_rule *rule);
+void coverage_finish(const struct idem_finish_rule *rule);
 
 /* How many rows were never met; each is named on stderr. */
 unsigned coverage_missing(void);

@@ -31,8 +31,8 @@ static bool binding_fits(const struct idem_record *record, const struct idem_cla
     return memcmp(record->bind, in->bind, IDEM_HASH_LEN) == 0;
 }
 
-const struct idem_claim_row *judge_claim(const struct idem_record *record,
-                                         const struct idem_claim_in *in, struct idem_time now) {
+const struct idem_claim_rule *judge_claim(const struct idem_record *record,
+                                          const struct idem_claim_in *in, struct idem_time now) {
     unsigned facts = 0;
 
     facts |= in->token ? IDEM_FACT_TOKEN : 0;
@@ -40,7 +40,7 @@ const struct idem_claim_row *judge_claim(const struct idem_record *record,
     facts |= in->mode == IDEM_MODE_REPLAY ? IDEM_FACT_REPLAY : 0;
     facts |= in->recover == IDEM_RECOVER_RERUN ? IDEM_FACT_RERUN : 0;
     if (!judge_present(record, now))
-        return idem_claim_row_find(IDEM_ABSENT, facts);
+        return idem_claim_rule_find(IDEM_ABSENT, facts);
     facts |= binding_fits(record, in) ? IDEM_FACT_BOUND : 0;
     facts |= same_owner(record, in->owner) && !record->released ? IDEM_FACT_MINE : 0;
     if (record->fingerprint.definition != 0 &&
@@ -52,7 +52,7 @@ const struct idem_claim_row *judge_claim(const struct idem_record *record,
     facts |= record->lock ? IDEM_FACT_LOCK : 0;
     facts |= record->kept ? IDEM_FACT_KEPT : 0;
     facts |= record->final || in->on_failure == IDEM_ON_FAILURE_KEEP ? IDEM_FACT_FINAL : 0;
-    return idem_claim_row_find(record->state, facts);
+    return idem_claim_rule_find(record->state, facts);
 }
 
 static bool says_the_same(const struct idem_record *record, const struct idem_finish_in *in) {
@@ -65,12 +65,12 @@ static bool says_the_same(const struct idem_record *record, const struct idem_fi
     return !record->kept || same_bytes(record->result, in->result);
 }
 
-const struct idem_finish_row *judge_finish(const struct idem_record *record,
-                                           const struct idem_finish_in *in, struct idem_time now) {
+const struct idem_finish_rule *judge_finish(const struct idem_record *record,
+                                            const struct idem_finish_in *in, struct idem_time now) {
     unsigned facts = 0;
 
     if (!judge_present(record, now))
-        return idem_finish_row_find(in->action, IDEM_ABSENT, 0);
+        return idem_finish_rule_find(in->action, IDEM_ABSENT, 0);
     if (same_owner(record, in->owner) && (in->attempt == 0 || in->attempt == record->attempt) &&
         (!record->released || in->action == IDEM_OWNER_RELEASE))
         facts |= IDEM_FACT_MINE;
@@ -79,7 +79,7 @@ const struct idem_finish_row *judge_finish(const struct idem_record *record,
             ? IDEM_FACT_LOCK
             : 0;
     facts |= says_the_same(record, in) ? IDEM_FACT_SAME : 0;
-    return idem_finish_row_find(in->action, record->state, facts);
+    return idem_finish_rule_find(in->action, record->state, facts);
 }
 
 static bool number(const char *name, int64_t got, int64_t want) {

@@ -1,8 +1,8 @@
 /*
- * What an operation must do to a record, worked out beside the driver: the row
+ * What an operation must do to a record, worked out beside the driver: the rule
  * of the table that decides, and whether two records say the same.
  *
- * The facts of a row are found here a second time, from their meaning in
+ * The facts of a rule are found here a second time, from their meaning in
  * table.h, so that a slip in protocol.c does not vouch for itself.
  */
 #ifndef IDEM_CONTRACT_JUDGE_H
@@ -11,10 +11,10 @@
 #include "protocol/protocol.h"
 
 /* `record` may be absent (state IDEM_ABSENT) or expired. */
-const struct idem_claim_row *judge_claim(const struct idem_record *record,
-                                         const struct idem_claim_in *in, struct idem_time now);
-const struct idem_finish_row *judge_finish(const struct idem_record *record,
-                                           const struct idem_finish_in *in, struct idem_time now);
+const struct idem_claim_rule *judge_claim(const struct idem_record *record,
+                                          const struct idem_claim_in *in, struct idem_time now);
+const struct idem_finish_rule *judge_finish(const struct idem_record *record,
+                                            const struct idem_finish_in *in, struct idem_time now);
 
 /* Says on stderr what the first difference is. Fields that do not apply are not compared,
    nor when a lease or a back-off that is over has ended. */

@@ -94,12 +94,12 @@ static int64_t row_says(const struct world *w, const struct question *q) {
     const struct idem_record *record = &w->slots[q->key].record;
 
     if (q->kind == IDEM_OP_CLAIM) {
-        const struct idem_claim_row *row = judge_claim(record, &q->in.claim, world_now(w));
+        const struct idem_claim_rule *row = judge_claim(record, &q->in.claim, world_now(w));
 
         coverage_claim(row);
         return row->verdict;
     } else {
-        const struct idem_finish_row *row = judge_finish(record, &q->in.finish, world_now(w));
+        const struct idem_finish_rule *row = judge_finish(record, &q->in.finish, world_now(w));
 
         coverage_finish(row);
         return row->ack;

@@ -171,7 +171,7 @@ static bool claim_tells(const struct told *got, const struct told *want) {
 
 struct told claim_at(struct conn *c, const struct idem_record_key *key, struct idem_claim_in in) {
     struct idem_record before = peek_at(c, key), after;
-    const struct idem_claim_row *row = judge_claim(&before, &in, now());
+    const struct idem_claim_rule *row = judge_claim(&before, &in, now());
     struct told want = claim_expected(&before, &in), got;
     struct call call;
 
@@ -215,7 +215,7 @@ static enum idem_ack finish_expected(const struct idem_record *before,
 enum idem_ack finish_at(struct conn *c, const struct idem_record_key *key,
                         struct idem_finish_in in) {
     struct idem_record before = peek_at(c, key), want, after;
-    const struct idem_finish_row *row = judge_finish(&before, &in, now());
+    const struct idem_finish_rule *row = judge_finish(&before, &in, now());
     enum idem_ack ack = finish_expected(&before, &in, &want);
     struct call call;
 

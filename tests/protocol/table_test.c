@@ -32,8 +32,8 @@ static const char *fact_names(unsigned yes, unsigned no, char *buf, size_t size)
 }
 
 static void print_tables(FILE *out) {
-    const struct idem_claim_row *c;
-    const struct idem_finish_row *f;
+    const struct idem_claim_rule *c;
+    const struct idem_finish_rule *f;
     char states[128], facts[256];
 
     fputs("| a claim meets | state | facts | verdict | move |\n|---|---|---|---|---|\n", out);
@@ -53,14 +53,14 @@ static void print_tables(FILE *out) {
 TEST(every_claim_is_decided_by_some_row) {
     for (unsigned state = IDEM_ABSENT; state <= IDEM_FAILED; state++)
         for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++)
-            CHECK(idem_claim_row_find(state, facts) != NULL);
+            CHECK(idem_claim_rule_find(state, facts) != NULL);
 }
 
 TEST(every_finish_is_decided_by_some_row) {
     for (unsigned action = 0; action < IDEM_OWNER_ACTION__COUNT; action++)
         for (unsigned state = IDEM_ABSENT; state <= IDEM_FAILED; state++)
             for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++)
-                CHECK(idem_finish_row_find(action, state, facts) != NULL);
+                CHECK(idem_finish_rule_find(action, state, facts) != NULL);
 }
 
 TEST(every_row_decides_something) {
@@ -68,9 +68,9 @@ TEST(every_row_decides_something) {
 
     for (unsigned state = IDEM_ABSENT; state <= IDEM_FAILED; state++) {
         for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++) {
-            claims |= 1u << (idem_claim_row_find(state, facts) - idem_claim_table);
+            claims |= 1u << (idem_claim_rule_find(state, facts) - idem_claim_table);
             for (unsigned action = 0; action < IDEM_OWNER_ACTION__COUNT; action++)
-                finishes |= 1u << (idem_finish_row_find(action, state, facts) - idem_finish_table);
+                finishes |= 1u << (idem_finish_rule_find(action, state, facts) - idem_finish_table);
         }
     }
     while (idem_claim_table[rows].when != NULL)
@@ -85,25 +85,25 @@ TEST(only_the_owner_changes_a_running_record) {
     for (unsigned action = 0; action < IDEM_OWNER_ACTION__COUNT; action++)
         for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++)
             if ((facts & IDEM_FACT_MINE) == 0)
-                CHECK_INT(idem_finish_row_find(action, IDEM_RUNNING, facts)->move, IDEM_MOVE_NONE);
+                CHECK_INT(idem_finish_rule_find(action, IDEM_RUNNING, facts)->move, IDEM_MOVE_NONE);
 }
 
 TEST(nothing_runs_that_is_done_and_no_lock) {
     for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++)
         if ((facts & IDEM_FACT_LOCK) == 0)
-            CHECK(idem_claim_row_find(IDEM_DONE, facts)->verdict != IDEM_RUN);
+            CHECK(idem_claim_rule_find(IDEM_DONE, facts)->verdict != IDEM_RUN);
 }
 
 TEST(a_live_lease_is_never_taken_over) {
     for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++)
         if (facts & IDEM_FACT_LIVE)
-            CHECK_INT(idem_claim_row_find(IDEM_RUNNING, facts)->move, IDEM_MOVE_NONE);
+            CHECK_INT(idem_claim_rule_find(IDEM_RUNNING, facts)->move, IDEM_MOVE_NONE);
 }
 
 TEST(another_fingerprint_never_runs_and_sees_nothing) {
     for (unsigned state = IDEM_RUNNING; state <= IDEM_FAILED; state++) {
         for (unsigned facts = 0; facts < 1u << IDEM_FACT__COUNT; facts++) {
-            enum idem_verdict verdict = idem_claim_row_find(state, facts)->verdict;
+            enum idem_verdict verdict = idem_claim_rule_find(state, facts)->verdict;
 
             if ((facts & IDEM_FACT_DIFFERS) == 0 ||
                 (state == IDEM_RUNNING && (facts & IDEM_FACT_MINE)))

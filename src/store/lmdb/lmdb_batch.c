@@ -43,7 +43,7 @@ void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job) {
     jobs->end = &job->next;
 }
 
-void lmdb_jobs_remove(struct lmdb_job *job) {
+static void jobs_remove(struct lmdb_job *job) {
     idem_link_remove_end(&job->list->end, job);
     job->list = NULL;
 }
@@ -61,8 +61,15 @@ struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs) {
     struct lmdb_job *job = jobs->first;
 
     if (job != NULL)
-        lmdb_jobs_remove(job);
+        jobs_remove(job);
     return job;
+}
+
+void lmdb_jobs_move(struct lmdb_jobs *jobs, struct lmdb_jobs *from) {
+    struct lmdb_job *job;
+
+    while ((job = lmdb_jobs_pop(from)) != NULL)
+        lmdb_jobs_push(jobs, job);
 }
 
 void lmdb_job_clear(struct lmdb_job *job) {
@@ -209,18 +216,12 @@ static bool batch_make_room_step(struct lmdb_env *env, struct idem_time now) {
     return false;
 }
 
-/* mdb_env_stat() reads the map, which another thread may be about to replace. */
+/* lmdb_map_used() reads the map, which another thread may be about to replace. */
 static bool batch_file_is_full(struct lmdb_env *env) {
-    MDB_envinfo info;
-    MDB_stat stat;
-    bool full = false;
+    bool full;
 
     pthread_rwlock_rdlock(&env->map_lock);
-    if (!env->unmapped) {
-        mdb_env_info(env->mdb, &info);
-        mdb_env_stat(env->mdb, &stat);
-        full = (info.me_last_pgno + 1) * stat.ms_psize >= env->config.size;
-    }
+    full = !env->unmapped && lmdb_map_used(env, NULL) >= env->config.size;
     pthread_rwlock_unlock(&env->map_lock);
     return full;
 }
@@ -402,7 +403,7 @@ bool lmdb_writer_drop(struct lmdb_env *env, const struct lmdb_jobs *pending, str
     queued = job->list == &env->queue;
     waiting = queued || job->list == pending;
     if (waiting)
-        lmdb_jobs_remove(job);
+        jobs_remove(job);
     if (queued) {
         __atomic_fetch_sub(&env->queued, 1, __ATOMIC_RELAXED);
         __atomic_fetch_sub(&env->queued_bytes, job->size, __ATOMIC_RELAXED);

@@ -333,12 +333,11 @@ int lmdb_tree_check(int fd, size_t page_size, size_t *ret_page) {
 /* The fixed number of LMDB's table of free pages; LMDB's own tools rely on it too. */
 #define FREE_TABLE 0
 
-typedef int free_fn(const size_t *ids, size_t n, void *data);
-
 /* Each entry of the free list is a count and that many page numbers. */
-static int check_each_free_list(MDB_txn *txn, free_fn *fn, void *data) {
+int lmdb_check_free(MDB_txn *txn, size_t *ret) {
     MDB_cursor *cursor;
     MDB_val name, value;
+    size_t n = 0;
     int rc = mdb_cursor_open(txn, FREE_TABLE, &cursor);
 
     if (rc != 0)
@@ -350,27 +349,13 @@ static int check_each_free_list(MDB_txn *txn, free_fn *fn, void *data) {
             rc = MDB_CORRUPTED;
             break;
         }
-        rc = fn(ids + 1, ids[0], data);
-        if (rc != 0)
-            break;
+        n += ids[0];
     }
     mdb_cursor_close(cursor);
-    return rc == MDB_NOTFOUND ? 0 : rc;
-}
-
-static int check_count_free(const size_t *ids, size_t n, void *data) {
-    (void)ids;
-    *(size_t *)data += n;
+    if (rc != MDB_NOTFOUND)
+        return rc;
+    *ret = n;
     return 0;
-}
-
-int lmdb_check_free(MDB_txn *txn, size_t *ret) {
-    size_t n = 0;
-    int rc = check_each_free_list(txn, check_count_free, &n);
-
-    if (rc == 0)
-        *ret = n;
-    return rc;
 }
 
 static int check_file_bad(const struct lmdb_env *env, off_t have, off_t need, size_t page,
@@ -391,19 +376,15 @@ static int check_file_bad(const struct lmdb_env *env, off_t have, off_t need, si
    back in one transaction are never written. The file is lengthened by a hole, so that every mapped
    page exists. */
 int lmdb_check_file(struct lmdb_env *env, struct idem_error *err) {
-    MDB_envinfo info;
-    MDB_stat stat;
     struct stat st = {0};
-    size_t page = 0;
+    size_t page = 0, page_size;
     off_t need;
-    int fd = -1, rc = lmdb_folder_file(env, "data.mdb", O_RDWR, &fd, &st, err);
+    int fd = -1, rc = lmdb_directory_open_file(env, "data.mdb", O_RDWR, &fd, &st, err);
 
     if (rc != 0)
         return rc;
-    mdb_env_info(env->mdb, &info);
-    mdb_env_stat(env->mdb, &stat);
-    need = (off_t)((info.me_last_pgno + 1) * stat.ms_psize);
-    rc = fd < 0 ? ENOENT : lmdb_tree_check(fd, stat.ms_psize, &page);
+    need = (off_t)lmdb_map_used(env, &page_size);
+    rc = fd < 0 ? ENOENT : lmdb_tree_check(fd, page_size, &page);
     if (rc == 0 && st.st_size < need && ftruncate(fd, need) < 0)
         rc = errno;
     if (fd >= 0)
@@ -431,7 +412,7 @@ int lmdb_check_present(struct lmdb_env *env, struct idem_error *err) {
 
 int lmdb_check_lock_file(struct lmdb_env *env, struct idem_error *err) {
     struct stat st;
-    int fd, rc = lmdb_folder_file(env, "lock.mdb", O_RDWR | O_CREAT, &fd, &st, err);
+    int fd, rc = lmdb_directory_open_file(env, "lock.mdb", O_RDWR | O_CREAT, &fd, &st, err);
 
     if (rc != 0)
         return rc;

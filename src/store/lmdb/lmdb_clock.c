@@ -256,15 +256,6 @@ static void clock_jumps_forgive(struct lmdb_jumps *jumps, struct idem_time at) {
     jumps->accepted++;
 }
 
-/* Makes the count to store when an operator accepts the clock. */
-static void clock_jumps_make_accepted(const struct lmdb_env *env, struct lmdb_jumps *ret) {
-    const struct lmdb_clock *clock = &env->clock;
-
-    *ret = clock_jumps_continue(clock);
-    lmdb_jumps_pass(ret, clock->lease);
-    clock_jumps_forgive(ret, (struct idem_time){.lease = clock->lease, .wall = clock->wall});
-}
-
 /* The time in data.mdb is newer than the count if the last writer was an earlier version, which
    keeps no count. */
 int lmdb_jumps_open(struct lmdb_env *env, struct idem_error *err) {
@@ -326,26 +317,18 @@ struct saved_clock {
     int64_t lease, wall;
 };
 
-static int clock_put(struct lmdb_env *env, MDB_txn *txn, char *label, void *row, size_t size) {
-    MDB_val name = {strlen(label), label}, value = {size, row};
-
-    return mdb_put(txn, env->meta, &name, &value, 0);
-}
-
-/* Both rows must change in one transaction. */
+/* Both entries must change in one transaction. */
 static int clock_store(struct lmdb_env *env, MDB_txn *txn, struct saved_clock saved,
                        struct lmdb_jumps *jumps) {
-    char clock[] = "clock", label[] = "jumps";
-    int rc = clock_put(env, txn, clock, &saved, sizeof(saved));
+    int rc = lmdb_meta_put(env, txn, "clock", &saved, sizeof(saved));
 
-    return rc == 0 ? clock_put(env, txn, label, jumps, sizeof(*jumps)) : rc;
+    return rc == 0 ? lmdb_meta_put(env, txn, "jumps", jumps, sizeof(*jumps)) : rc;
 }
 
 /* MDB_NOTFOUND is not an error: *ret stays unchanged. */
 static int clock_load_jumps(struct lmdb_env *env, MDB_txn *txn, struct lmdb_jumps *ret) {
-    char label[] = "jumps";
-    MDB_val name = {sizeof(label) - 1, label}, value;
-    int rc = mdb_get(txn, env->meta, &name, &value);
+    MDB_val value;
+    int rc = lmdb_meta_get(env, txn, "jumps", &value);
 
     if (rc == 0)
         rc = lmdb_jumps_parse(value.mv_data, value.mv_size, ret);
@@ -355,9 +338,8 @@ static int clock_load_jumps(struct lmdb_env *env, MDB_txn *txn, struct lmdb_jump
 /* *ret_found is false if the store is new. */
 static int clock_load_saved(struct lmdb_env *env, MDB_txn *txn, struct saved_clock *ret,
                             bool *ret_found) {
-    char label[] = "clock";
-    MDB_val name = {sizeof(label) - 1, label}, value;
-    int rc = mdb_get(txn, env->meta, &name, &value);
+    MDB_val value;
+    int rc = lmdb_meta_get(env, txn, "clock", &value);
 
     *ret_found = rc == 0;
     if (rc == 0 && value.mv_size != sizeof(*ret))
@@ -408,10 +390,11 @@ int lmdb_clock_load(struct lmdb_env *env, MDB_txn *txn, bool same_boot, struct i
 
 int lmdb_clock_accept(struct lmdb_env *env, MDB_txn *txn, struct idem_error *err) {
     struct lmdb_clock *clock = &env->clock;
-    struct lmdb_jumps jumps;
+    struct lmdb_jumps jumps = clock_jumps_continue(clock);
     int rc;
 
-    clock_jumps_make_accepted(env, &jumps);
+    lmdb_jumps_pass(&jumps, clock->lease);
+    clock_jumps_forgive(&jumps, (struct idem_time){.lease = clock->lease, .wall = clock->wall});
     rc = clock_store(env, txn, (struct saved_clock){clock->lease, clock->wall}, &jumps);
     return rc == 0 ? 0 : lmdb_fail(env, err, rc, "write");
 }

@@ -91,8 +91,8 @@ static int directory_check(const struct lmdb_config *config, int fd, struct stat
     return 0;
 }
 
-int lmdb_folder_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
-                     struct idem_error *err) {
+int lmdb_directory_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
+                        struct idem_error *err) {
     int fd = -1;
     int rc = geteuid() == 0 ? idem_path_walk(config->path, config->create, &fd, err)
                             : directory_open_plain(config, &fd, err);
@@ -298,8 +298,8 @@ static int directory_stat_entry(const struct lmdb_env *env, const char *name, st
                           strerror(errno));
 }
 
-int lmdb_folder_look(const struct lmdb_env *env, const char *name, struct lmdb_file *ret,
-                     struct idem_error *err) {
+int lmdb_directory_find(const struct lmdb_env *env, const char *name, struct lmdb_file *ret,
+                        struct idem_error *err) {
     struct stat st;
     int rc = directory_stat_entry(env, name, &st, err);
 
@@ -325,8 +325,8 @@ static int directory_refuse_open(const struct lmdb_env *env, const char *name,
 
 /* Checked before, because opening a device may have effects, and after, because the name may
    have been swapped meanwhile. */
-int lmdb_folder_file(const struct lmdb_env *env, const char *name, int flags, int *ret_fd,
-                     struct stat *ret_st, struct idem_error *err) {
+int lmdb_directory_open_file(const struct lmdb_env *env, const char *name, int flags, int *ret_fd,
+                             struct stat *ret_st, struct idem_error *err) {
     struct stat st;
     int fd, rc = directory_stat_entry(env, name, &st, err);
 
@@ -351,7 +351,7 @@ int lmdb_folder_file(const struct lmdb_env *env, const char *name, int flags, in
     return 0;
 }
 
-int lmdb_folder_fifo(const struct lmdb_env *env, const char *name, int flags) {
+int lmdb_directory_open_fifo(const struct lmdb_env *env, const char *name, int flags) {
     struct stat st;
     int fd;
 
@@ -369,19 +369,20 @@ int lmdb_folder_fifo(const struct lmdb_env *env, const char *name, int flags) {
     return -1;
 }
 
-int lmdb_folder_replaced(const struct lmdb_env *env, const char *name, struct idem_error *err) {
+int lmdb_directory_refuse_replaced(const struct lmdb_env *env, const char *name,
+                                   struct idem_error *err) {
     return idem_error_set(err, IDEM_E_REFUSED,
                           "%s/%s was replaced while the store was opened; find out by whom, then "
                           "open it again",
                           env->config.path, name);
 }
 
-int lmdb_folder_same(const struct lmdb_env *env, const char *name, const struct lmdb_file *file,
-                     struct idem_error *err) {
+int lmdb_directory_check_file(const struct lmdb_env *env, const char *name,
+                              const struct lmdb_file *file, struct idem_error *err) {
     struct lmdb_file now;
-    int rc = lmdb_folder_look(env, name, &now, err);
+    int rc = lmdb_directory_find(env, name, &now, err);
 
     if (rc != 0 || (now.dev == file->dev && now.ino == file->ino && now.ino != 0))
         return rc;
-    return lmdb_folder_replaced(env, name, err);
+    return lmdb_directory_refuse_replaced(env, name, err);
 }

@@ -8,8 +8,8 @@
 #include "store/lmdb/lmdb_store.h"
 
 /* Opens the directory; creates it first if `create` is set. */
-int lmdb_folder_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
-                     struct idem_error *err);
+int lmdb_directory_open(const struct lmdb_config *config, int *ret_fd, struct stat *ret_st,
+                        struct idem_error *err);
 
 /* Finds the user and the groups that root becomes. Queries the user database, which may take a
    while. */
@@ -37,17 +37,18 @@ int lmdb_owner_fail(const struct lmdb_env *env, int rc, struct idem_error *err);
 
 /* Reports the file that has this name; inode 0: none. Refuses all but a regular file with one
    name. */
-int lmdb_folder_look(const struct lmdb_env *env, const char *name, struct lmdb_file *ret,
-                     struct idem_error *err);
+int lmdb_directory_find(const struct lmdb_env *env, const char *name, struct lmdb_file *ret,
+                        struct idem_error *err);
 /* Opens a regular file with one name, through no link. Without O_CREAT, *ret_fd is -1 if the
    file does not exist. */
-int lmdb_folder_file(const struct lmdb_env *env, const char *name, int flags, int *ret_fd,
-                     struct stat *ret_st, struct idem_error *err);
+int lmdb_directory_open_file(const struct lmdb_env *env, const char *name, int flags, int *ret_fd,
+                             struct stat *ret_st, struct idem_error *err);
 /* The same for a FIFO: its descriptor, or -1 with errno; ENOENT if the entry is not a FIFO. */
-int lmdb_folder_fifo(const struct lmdb_env *env, const char *name, int flags);
+int lmdb_directory_open_fifo(const struct lmdb_env *env, const char *name, int flags);
 /* Refuses if another file has the name by now. */
-int lmdb_folder_same(const struct lmdb_env *env, const char *name, const struct lmdb_file *file,
-                     struct idem_error *err);
-int lmdb_folder_replaced(const struct lmdb_env *env, const char *name, struct idem_error *err);
+int lmdb_directory_check_file(const struct lmdb_env *env, const char *name,
+                              const struct lmdb_file *file, struct idem_error *err);
+int lmdb_directory_refuse_replaced(const struct lmdb_env *env, const char *name,
+                                   struct idem_error *err);
 
 #endif

@@ -70,12 +70,6 @@ static bool store_leave(struct lmdb_store *store) {
     return true;
 }
 
-/* Keeps the memory for the next job. */
-static void driver_keep_job(struct lmdb_store *store, struct lmdb_job *job) {
-    lmdb_job_clear(job);
-    idem_freelist_put(&store->freelist, job);
-}
-
 static void driver_complete_job(struct lmdb_store *store, struct lmdb_job *job) {
     struct idem_op *op = job->op;
 
@@ -85,10 +79,11 @@ static void driver_complete_job(struct lmdb_store *store, struct lmdb_job *job) 
             op->error = job->copy.error;
         idem_op_complete(&store->base, op, job->rc);
     }
+    lmdb_job_clear(job);
     if (job->fits && !store->closing)
-        driver_keep_job(store, job);
+        idem_freelist_put(&store->freelist, job);
     else
-        lmdb_job_free(job);
+        free(job);
 }
 
 /* Runs the callbacks of finished jobs; operations submitted meanwhile wait for the next turn. */
@@ -103,15 +98,13 @@ static void store_complete(struct lmdb_store *store) {
 
 static void driver_event_ready(struct idem_fd *fd, int events) {
     struct lmdb_store *store = idem_container_of(fd, struct lmdb_store, event);
-    struct lmdb_job *job;
     uint64_t n;
 
     (void)events;
     if (read(fd->fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
         return;
     pthread_mutex_lock(&store->env->lock);
-    while ((job = lmdb_jobs_pop(&store->done)) != NULL)
-        lmdb_jobs_push(&store->finished, job);
+    lmdb_jobs_move(&store->finished, &store->done);
     pthread_mutex_unlock(&store->env->lock);
     store_complete(store);
 }
@@ -162,8 +155,7 @@ static void store_run_turn(struct lmdb_store *store) {
         return;
     lmdb_jobs_init(&jobs);
     lmdb_jobs_init(&writes);
-    while ((job = lmdb_jobs_pop(&store->pending)) != NULL)
-        lmdb_jobs_push(&jobs, job);
+    lmdb_jobs_move(&jobs, &store->pending);
     rc = lmdb_now(store->env, &now, &err);
     if (rc == 0 && (rc = lmdb_read_begin(store)) != 0)
         rc = lmdb_fail(store->env, &err, rc, "read");
@@ -308,7 +300,7 @@ static int driver_watch(struct idem_store *base, struct idem_watch *watch) {
     store_open_fifo(store);
     if (store->slot >= 0)
         lmdb_slot_want(store->env, store->slot, &watch->key);
-    store->wishes[lmdb_bucket(&watch->key)]++;
+    store->watches_n[lmdb_bucket(&watch->key)]++;
     idem_link_insert(&store->woken, watch); /* its bit is set: time for its first look */
     idem_task_post(base->loop, &store->wake_first);
     return 0;
@@ -321,7 +313,7 @@ static void driver_unwatch(struct idem_store *base, struct idem_watch *watch) {
     if (watch->link == NULL)
         return;
     idem_link_remove(watch);
-    if (--store->wishes[bucket] > 0 || store->slot < 0 || store->env->forks != idem_fork_count())
+    if (--store->watches_n[bucket] > 0 || store->slot < 0 || store->env->forks != idem_fork_count())
         return;
     lmdb_slot_unwant(store->env, store->slot, &watch->key);
 }
@@ -332,12 +324,17 @@ static void driver_tally(struct idem_store *base, enum idem_event event, uint64_
 
 /* Open and close. */
 
+static void job_detach(struct lmdb_job *job) {
+    if (job->op != NULL)
+        job->op->driver = NULL;
+    job->op = NULL;
+}
+
 static void jobs_drop(struct lmdb_jobs *jobs) {
     struct lmdb_job *job;
 
     while ((job = lmdb_jobs_pop(jobs)) != NULL) {
-        if (job->op != NULL)
-            job->op->driver = NULL;
+        job_detach(job);
         lmdb_job_free(job);
     }
 }
@@ -347,9 +344,7 @@ static void store_detach_queue(struct lmdb_store *store, struct lmdb_job *job) {
         if (job->store != store)
             continue;
         job->store = NULL;
-        if (job->op != NULL)
-            job->op->driver = NULL;
-        job->op = NULL;
+        job_detach(job);
     }
 }
 
@@ -358,11 +353,8 @@ static void store_drain(struct lmdb_store *store) {
     struct lmdb_env *env = store->env;
     struct lmdb_job *job;
 
-    for (job = store->pending.first; job != NULL; job = job->next) {
-        if (job->op != NULL)
-            job->op->driver = NULL;
-        job->op = NULL;
-    }
+    for (job = store->pending.first; job != NULL; job = job->next)
+        job_detach(job);
     store_run_turn(store);
     jobs_drop(&store->pending); /* scans that have not finished */
     jobs_drop(&store->finished);

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/list.h"
 #include "store/lmdb/lmdb_check.h"
 #include "store/lmdb/lmdb_directory.h"
 
@@ -92,18 +93,16 @@ int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const 
     return idem_error_set(err, IDEM_E_REFUSED, "%s: cannot %s: %s", path, doing, mdb_strerror(rc));
 }
 
-int lmdb_read_begin(struct lmdb_store *store) {
-    struct lmdb_env *env = store->env;
+/* Begins a transaction, or renews *txn, and holds map_lock if that succeeds. */
+static int env_begin_transaction(struct lmdb_env *env, unsigned flags, MDB_txn **txn) {
     int rc;
 
     for (int tries = 0; tries < LMDB_RESIZES_MAX; tries++) {
         pthread_rwlock_rdlock(&env->map_lock);
         if (env->unmapped)
             rc = MDB_PANIC;
-        else if (store->reader == NULL)
-            rc = mdb_txn_begin(env->mdb, NULL, MDB_RDONLY, &store->reader);
         else
-            rc = mdb_txn_renew(store->reader);
+            rc = *txn == NULL ? mdb_txn_begin(env->mdb, NULL, flags, txn) : mdb_txn_renew(*txn);
         if (rc == 0)
             return 0;
         pthread_rwlock_unlock(&env->map_lock);
@@ -112,6 +111,10 @@ int lmdb_read_begin(struct lmdb_store *store) {
         rc = MDB_MAP_RESIZED;
     }
     return rc;
+}
+
+int lmdb_read_begin(struct lmdb_store *store) {
+    return env_begin_transaction(store->env, MDB_RDONLY, &store->reader);
 }
 
 void lmdb_read_end(struct lmdb_store *store) {
@@ -161,22 +164,16 @@ static bool env_files_are_removed(struct lmdb_env *env) {
 int lmdb_write_begin(struct lmdb_env *env, MDB_txn **ret) {
     int rc;
 
+    *ret = NULL;
     pthread_mutex_lock(&env->write_lock);
-    for (int tries = 0; tries < LMDB_RESIZES_MAX; tries++) {
-        pthread_rwlock_rdlock(&env->map_lock);
-        rc = env->unmapped ? MDB_PANIC : mdb_txn_begin(env->mdb, NULL, 0, ret);
-        if (rc == 0 && env_files_are_removed(env)) {
-            mdb_txn_abort(*ret);
-            rc = LMDB_GONE;
-        }
-        if (rc == 0)
-            return 0;
+    rc = env_begin_transaction(env, 0, ret);
+    if (rc == 0 && env_files_are_removed(env)) {
+        mdb_txn_abort(*ret);
         pthread_rwlock_unlock(&env->map_lock);
-        if (rc != MDB_MAP_RESIZED || (rc = lmdb_map_adopt(env)) != 0)
-            break;
-        rc = MDB_MAP_RESIZED;
+        rc = LMDB_GONE;
     }
-    pthread_mutex_unlock(&env->write_lock);
+    if (rc != 0)
+        pthread_mutex_unlock(&env->write_lock);
     return rc;
 }
 
@@ -220,17 +217,12 @@ void lmdb_readers_check(struct lmdb_env *env) {
 }
 
 int lmdb_env_used(struct lmdb_env *env, MDB_txn *reader, size_t *ret) {
-    MDB_envinfo info;
-    MDB_stat stat;
-    size_t free_pages;
+    size_t page_size, free_pages;
     int rc = lmdb_check_free(reader, &free_pages);
 
-    if (rc != 0)
-        return rc;
-    mdb_env_info(env->mdb, &info);
-    mdb_env_stat(env->mdb, &stat);
-    *ret = (info.me_last_pgno + 1 - free_pages) * stat.ms_psize;
-    return 0;
+    if (rc == 0)
+        *ret = lmdb_map_used(env, &page_size) - free_pages * page_size;
+    return rc;
 }
 
 /* LMDB shows its free pages to read transactions only. */
@@ -247,12 +239,7 @@ static bool env_pages_are_full(struct lmdb_env *env) {
 }
 
 bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn) {
-    MDB_envinfo info;
-    MDB_stat stat;
-
-    mdb_env_info(env->mdb, &info);
-    mdb_env_stat(env->mdb, &stat);
-    if ((info.me_last_pgno + 1) * stat.ms_psize < env->config.size)
+    if (lmdb_map_used(env, NULL) < env->config.size)
         return false;
     if (env->full_checked != mdb_txn_id(txn)) {
         env->full_checked = mdb_txn_id(txn);
@@ -504,11 +491,11 @@ static pthread_cond_t registry_change;
 static struct lmdb_env *registry;
 static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
 
-void lmdb_registry_take(void) {
+void lmdb_registry_lock(void) {
     pthread_mutex_lock(&registry_lock);
 }
 
-void lmdb_registry_give(void) {
+void lmdb_registry_unlock(void) {
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -531,13 +518,13 @@ static void registry_forked(void) {
         env->lock_fd = -1;
     }
     registry_init_change(); /* no thread of the child waits for it */
-    lmdb_registry_give();
+    lmdb_registry_unlock();
 }
 
 /* A child may open stores of its own, whatever its parent's threads did at the fork. */
 static void registry_init(void) {
     registry_init_change();
-    (void)pthread_atfork(lmdb_registry_take, lmdb_registry_give, registry_forked);
+    (void)pthread_atfork(lmdb_registry_lock, lmdb_registry_unlock, registry_forked);
 }
 
 static struct lmdb_env *registry_find(const struct stat *st) {
@@ -548,11 +535,7 @@ static struct lmdb_env *registry_find(const struct stat *st) {
 }
 
 static void registry_remove(struct lmdb_env *env) {
-    struct lmdb_env **at = &registry;
-
-    while (*at != env)
-        at = &(*at)->next;
-    *at = env->next;
+    idem_link_remove(env);
     pthread_cond_broadcast(&registry_change);
 }
 
@@ -583,24 +566,22 @@ static int env_share(struct lmdb_env *env, const struct lmdb_config *config,
     return 0;
 }
 
-/* Called with the registry's lock held, and releases it while it opens. Takes over dir_fd. */
+/* Called with the registry's lock held, and releases it while it opens. */
 static int registry_add(const struct lmdb_config *config, const struct idem_clock *clock,
                         int dir_fd, const struct stat *st, struct lmdb_env **ret,
                         struct idem_error *err) {
     struct lmdb_env *env;
     int rc;
 
-    if (env_new(config, clock, dir_fd, st, &env) != 0) {
-        close(dir_fd);
+    if (env_new(config, clock, dir_fd, st, &env) != 0)
         return idem_error_set(err, IDEM_E_NOMEM, "no memory to open a store");
-    }
-    env->next = registry;
-    registry = env;
-    lmdb_registry_give();
+    idem_link_insert(&registry, env);
+    lmdb_registry_unlock();
     rc = env_start(env, err);
-    lmdb_registry_take();
+    lmdb_registry_lock();
     if (rc != 0) {
         registry_remove(env);
+        env->dir_fd = -1; /* it stays the caller's */
         env_free(env);
         return rc;
     }
@@ -608,13 +589,6 @@ static int registry_add(const struct lmdb_config *config, const struct idem_cloc
     pthread_cond_broadcast(&registry_change);
     *ret = env;
     return 0;
-}
-
-static int registry_pass_fd(int *fd) {
-    int passed = *fd;
-
-    *fd = -1;
-    return passed;
 }
 
 int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clock,
@@ -625,10 +599,10 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
 
     idem_fork_watch();
     pthread_once(&registry_once, registry_init);
-    rc = lmdb_folder_open(config, &dir_fd, &st, err);
+    rc = lmdb_directory_open(config, &dir_fd, &st, err);
     if (rc != 0)
         return rc;
-    lmdb_registry_take();
+    lmdb_registry_lock();
     if (!registry_settled(&st, &env))
         rc = idem_error_set(err, IDEM_E_REFUSED,
                             "%s: another thread of this process is still opening or closing the "
@@ -637,9 +611,9 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
     else if (env != NULL)
         rc = env_share(env, config, err);
     else
-        rc = registry_add(config, clock, registry_pass_fd(&dir_fd), &st, &env, err);
-    lmdb_registry_give();
-    if (dir_fd >= 0)
+        rc = registry_add(config, clock, dir_fd, &st, &env, err);
+    lmdb_registry_unlock();
+    if (rc != 0 || env->dir_fd != dir_fd)
         close(dir_fd);
     if (rc == 0)
         *ret = env;
@@ -655,9 +629,9 @@ static void env_end(struct lmdb_env *env) {
         env_seal(env);
         lmdb_identity_restore(&before);
     }
-    lmdb_registry_take();
+    lmdb_registry_lock();
     registry_remove(env);
-    lmdb_registry_give();
+    lmdb_registry_unlock();
     env_free(env);
 }
 
@@ -668,11 +642,11 @@ void lmdb_env_close(struct lmdb_env *env) {
 
     if (env->forks != idem_fork_count())
         return; /* it is the parent's: a child must not touch it */
-    lmdb_registry_take();
+    lmdb_registry_lock();
     last = --env->refs == 0;
     if (last)
         env->usable = false;
-    lmdb_registry_give();
+    lmdb_registry_unlock();
     if (last && lmdb_writer_stop(env, env_end))
         env_end(env);
 }

@@ -22,9 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/big_endian.h"
 #include "store/lmdb/lmdb_store.h"
 
-#define STAMP_LEN 8
+#define STAMP_LEN 8     /* big-endian, so that the bytes sort in the order of the times */
 #define COUNTER_BITS 10 /* of one process in one millisecond */
 #define TAG_BITS 11     /* of the process */
 #define DAY_MS ((int64_t)24 * 3600 * 1000)
@@ -59,20 +60,6 @@ void lmdb_expiry_end(struct lmdb_env *env) {
     env->pending = NULL;
 }
 
-/* Big-endian, so that the bytes sort in the order of the times. */
-static void expiry_encode_stamp(unsigned char *out, uint64_t stamp) {
-    for (unsigned i = 0; i < STAMP_LEN; i++)
-        out[i] = (unsigned char)(stamp >> (56 - 8 * i));
-}
-
-static uint64_t expiry_decode_stamp(const unsigned char *at) {
-    uint64_t stamp = 0;
-
-    for (unsigned i = 0; i < STAMP_LEN; i++)
-        stamp = stamp << 8 | at[i];
-    return stamp;
-}
-
 static int64_t expiry_stamp_ms(uint64_t stamp) {
     return (int64_t)(stamp >> (TAG_BITS + COUNTER_BITS));
 }
@@ -87,7 +74,7 @@ static int expiry_write_entry(struct lmdb_env *env, MDB_txn *txn,
 
     data[0] = (unsigned char)entry->kind;
     memcpy(data + 1, entry->key.at, len);
-    expiry_encode_stamp(name_bytes, entry->stamp);
+    idem_be_put(name_bytes, entry->stamp, STAMP_LEN);
     rc = mdb_put(txn, env->expiry, &name, &value, MDB_APPEND);
     if (rc != MDB_KEYEXIST)
         return rc;
@@ -140,7 +127,7 @@ int lmdb_expiry_drop(struct lmdb_env *env, MDB_txn *txn, uint64_t stamp) {
             return 0;
         }
     }
-    expiry_encode_stamp(name_bytes, stamp);
+    idem_be_put(name_bytes, stamp, STAMP_LEN);
     rc = mdb_del(txn, env->expiry, &name, NULL);
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
@@ -213,7 +200,7 @@ static int expiry_visit_entry(struct lmdb_env *env, MDB_txn *txn, MDB_val name, 
     /* Copied, because the pages move under the writes below. */
     key.prefix_len = value.mv_size - 1 - IDEM_HASH_LEN;
     memcpy(key.at, data + 1, value.mv_size - 1);
-    rc = lmdb_expiry_drop(env, txn, expiry_decode_stamp(name.mv_data));
+    rc = lmdb_expiry_drop(env, txn, idem_be_get(name.mv_data, STAMP_LEN));
     if (rc != 0)
         return rc;
     rc = kind == LMDB_KIND_RECORD ? expiry_visit_record(env, txn, &key, now, &gone)
@@ -310,7 +297,7 @@ int lmdb_expiry_sweep(struct lmdb_env *env, MDB_txn *txn, struct idem_time now,
         if (rc == 0 && !expiry_entry_is_valid(name, value))
             return MDB_CORRUPTED;
         if (rc == MDB_NOTFOUND ||
-            (rc == 0 && expiry_stamp_ms(expiry_decode_stamp(name.mv_data)) > now.wall)) {
+            (rc == 0 && expiry_stamp_ms(idem_be_get(name.mv_data, STAMP_LEN)) > now.wall)) {
             /* Soon in any case: another process may add an earlier entry. */
             if (!env->pending->crawl_on)
                 env->sweep_next = now.wall + SWEEP_EVERY_MS;

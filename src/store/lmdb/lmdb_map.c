@@ -92,11 +92,11 @@ static int map_lengthen_file(int fd, size_t from, size_t *to) {
    not opened for that, because closing it would release LMDB's locks. */
 static int map_check_files(struct lmdb_env *env, struct idem_error *err) {
     struct stat st;
-    int fd = -1, rc = lmdb_folder_file(env, "data.mdb", O_RDWR, &fd, &st, err);
+    int fd = -1, rc = lmdb_directory_open_file(env, "data.mdb", O_RDWR, &fd, &st, err);
 
     if (fd >= 0)
         close(fd);
-    return rc == 0 ? lmdb_folder_look(env, "lock.mdb", &env->lock_file, err) : rc;
+    return rc == 0 ? lmdb_directory_find(env, "lock.mdb", &env->lock_file, err) : rc;
 }
 
 static unsigned map_is_file(const char *descriptor, const struct lmdb_file *file) {
@@ -132,13 +132,13 @@ static unsigned map_count_descriptors(const struct lmdb_file *file) {
    its parent's.) */
 static int map_verify_files(struct lmdb_env *env, unsigned before, struct idem_error *err) {
     struct lmdb_file *lock = &env->lock_file;
-    int rc = lmdb_folder_same(env, "data.mdb", &env->data_file, err);
+    int rc = lmdb_directory_check_file(env, "data.mdb", &env->data_file, err);
 
     if (rc == 0 && lock->ino == 0) /* LMDB has created it */
-        rc = lmdb_folder_look(env, "lock.mdb", lock, err);
+        rc = lmdb_directory_find(env, "lock.mdb", lock, err);
     if (rc == 0 && map_count_descriptors(lock) <= before)
-        return lmdb_folder_replaced(env, "lock.mdb", err);
-    return rc == 0 ? lmdb_folder_same(env, "lock.mdb", lock, err) : rc;
+        return lmdb_directory_refuse_replaced(env, "lock.mdb", err);
+    return rc == 0 ? lmdb_directory_check_file(env, "lock.mdb", lock, err) : rc;
 }
 
 /* Opens LMDB's environment. It uses the directory's descriptor, in case the name now belongs to
@@ -177,22 +177,13 @@ static int map_start(struct lmdb_env *env, unsigned flags, size_t map, struct id
     return rc == 0 ? map_verify_files(env, before, err) : lmdb_fail(env, err, rc, "open it");
 }
 
-static void map_stop(struct lmdb_env *env) {
-    mdb_env_close(env->mdb);
-    env->mdb = NULL;
-}
-
-static int map_open_plain(struct lmdb_env *env, struct idem_error *err) {
-    return map_start(env, 0, lmdb_map_limit(&env->config), err);
-}
-
 /* Called with the lock on the length held. Allocates the whole file, and a step beyond the used
    part. *ret_length is unchanged if the file must not be written in the map. */
 static int map_make_length(const struct lmdb_env *env, size_t used, size_t *ret_length,
                            struct idem_error *err) {
     size_t length = map_next_length(env, used);
     struct stat st = {0};
-    int fd = -1, rc = lmdb_folder_file(env, "data.mdb", O_RDWR, &fd, &st, err);
+    int fd = -1, rc = lmdb_directory_open_file(env, "data.mdb", O_RDWR, &fd, &st, err);
 
     if (rc != 0)
         return rc;
@@ -218,7 +209,8 @@ static int map_open_direct(struct lmdb_env *env, size_t used, struct idem_error 
 
     if (rc == 0 && length > 0) {
         if (env->mdb != NULL)
-            map_stop(env);
+            mdb_env_close(env->mdb);
+        env->mdb = NULL;
         rc = map_start(env, MDB_WRITEMAP, length, err);
         env->direct = rc == 0;
     }
@@ -226,12 +218,14 @@ static int map_open_direct(struct lmdb_env *env, size_t used, struct idem_error 
     return rc;
 }
 
-static size_t map_used(const struct lmdb_env *env) {
+size_t lmdb_map_used(const struct lmdb_env *env, size_t *ret_page_size) {
     MDB_envinfo info;
     MDB_stat stat;
 
     mdb_env_info(env->mdb, &info);
     mdb_env_stat(env->mdb, &stat);
+    if (ret_page_size != NULL)
+        *ret_page_size = stat.ms_psize;
     return (info.me_last_pgno + 1) * stat.ms_psize;
 }
 
@@ -244,11 +238,11 @@ int lmdb_map_open(struct lmdb_env *env, bool alone, bool trusted, struct idem_er
     if (!alone && off)
         rc = map_open_direct(env, 0, err);
     if (rc == 0 && env->mdb == NULL)
-        rc = map_open_plain(env, err);
+        rc = map_start(env, 0, lmdb_map_limit(&env->config), err);
     if (rc == 0 && alone && !trusted)
         rc = lmdb_check_file(env, err);
     if (rc == 0 && alone && off)
-        rc = map_open_direct(env, map_used(env), err);
+        rc = map_open_direct(env, lmdb_map_used(env, NULL), err);
     return rc;
 }
 

@@ -265,7 +265,7 @@ static struct idem_bytes ops_copy_bytes(unsigned char **at, struct idem_bytes by
 
 /* Copies the strings of a result out of the map, which changes with the transaction. Most claims
    that are granted have none. */
-static bool ops_keep_blob(struct lmdb_job *job, struct idem_record *record, bool with_result) {
+static bool ops_copy_blob(struct lmdb_job *job, struct idem_record *record, bool with_result) {
     size_t len = record->reason.len + record->label.len;
     unsigned char *at;
 
@@ -292,20 +292,13 @@ static bool ops_keep_blob(struct lmdb_job *job, struct idem_record *record, bool
     return true;
 }
 
-/* Loads the record for a job; false if the job has failed by that. */
-static bool ops_load_job(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                         struct lmdb_found *found, int *ret_rc) {
-    *ret_rc = lmdb_record_get(env, txn, &job->copy.key, found, &job->copy.error, &job->rc);
-    return *ret_rc == 0 && job->rc == 0;
-}
-
 /* Fills in a claim's result; the caller stores the record. */
 static bool ops_fill_claim(struct lmdb_job *job, enum idem_verdict verdict, int64_t left,
                            const struct idem_record *record) {
     job->copy.out.claim.verdict = verdict;
     job->copy.out.claim.left_ms = left;
     job->copy.out.claim.record = *record;
-    if (!ops_keep_blob(job, &job->copy.out.claim.record,
+    if (!ops_copy_blob(job, &job->copy.out.claim.record,
                        verdict == IDEM_REPLAY || verdict == IDEM_DEAD))
         return false;
     job->copy.out.claim.shared = job->blob;
@@ -313,104 +306,103 @@ static bool ops_fill_claim(struct lmdb_job *job, enum idem_verdict verdict, int6
 }
 
 static int ops_claim(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                     struct idem_time now) {
+                     struct lmdb_found *found, struct idem_time now) {
     const struct idem_claim_in *in = &job->copy.in.claim;
-    struct idem_record fresh = {0};
-    struct lmdb_found found;
-    struct idem_record *record;
+    struct idem_record fresh = {0}, *record = found->there ? &found->record : &fresh;
     enum idem_verdict verdict;
     int64_t left;
     bool write;
-    int rc;
 
-    if (!ops_load_job(env, txn, job, &found, &rc))
-        return rc;
-    record = found.there ? &found.record : &fresh;
-    verdict = idem_protocol_claim(found.there ? record : NULL, &fresh, in, now, &write, &left);
-    if ((write && !found.there && ops_refuse_full(env, txn, job)) ||
+    verdict = idem_protocol_claim(found->there ? record : NULL, &fresh, in, now, &write, &left);
+    if ((write && !found->there && ops_refuse_full(env, txn, job)) ||
         !ops_fill_claim(job, verdict, left, record) || !write)
         return 0;
     job->wakes = verdict == IDEM_DEAD;
-    if (found.there)
-        return lmdb_record_put(env, txn, &job->copy.key, record, found.indexed);
+    if (found->there)
+        return lmdb_record_put(env, txn, &job->copy.key, record, found->indexed);
     return ops_add_record(env, txn, &job->copy.key, record,
                           now.wall + (in->ttl_ms < in->hold_ttl_ms ? in->ttl_ms : in->hold_ttl_ms) +
                               INDEX_GRACE_MS);
 }
 
 static int ops_finish(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                      struct idem_time now) {
-    struct lmdb_found found;
+                      struct lmdb_found *found, struct idem_time now) {
     enum idem_store_write write;
-    int rc;
 
-    if (!ops_load_job(env, txn, job, &found, &rc))
-        return rc;
-    job->copy.out.finish.ack =
-        idem_protocol_finish(found.there ? &found.record : NULL, &job->copy.in.finish, now, &write);
+    job->copy.out.finish.ack = idem_protocol_finish(found->there ? &found->record : NULL,
+                                                    &job->copy.in.finish, now, &write);
     job->wakes = write != IDEM_WRITE_NONE && job->copy.in.finish.action != IDEM_OWNER_RENEW;
     if (write == IDEM_WRITE_DELETE)
-        return lmdb_record_del(env, txn, &job->copy.key, found.indexed);
+        return lmdb_record_del(env, txn, &job->copy.key, found->indexed);
     if (write == IDEM_WRITE_PUT)
-        return lmdb_record_put(env, txn, &job->copy.key, &found.record, found.indexed);
+        return lmdb_record_put(env, txn, &job->copy.key, &found->record, found->indexed);
     return 0;
 }
 
 static int ops_issue(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                     struct idem_time now) {
+                     struct lmdb_found *found, struct idem_time now) {
     struct idem_record fresh;
-    struct lmdb_found found;
     bool write;
-    int rc;
 
-    if (!ops_load_job(env, txn, job, &found, &rc))
-        return rc;
-    job->copy.out.issue.issued = idem_protocol_issue(found.there ? &found.record : NULL, &fresh,
+    job->copy.out.issue.issued = idem_protocol_issue(found->there ? &found->record : NULL, &fresh,
                                                      &job->copy.in.issue, now, &write);
-    if (!write || (!found.there && ops_refuse_full(env, txn, job)))
+    if (!write || (!found->there && ops_refuse_full(env, txn, job)))
         return 0;
-    if (found.there)
-        return lmdb_record_put(env, txn, &job->copy.key, &fresh, found.indexed);
+    if (found->there)
+        return lmdb_record_put(env, txn, &job->copy.key, &fresh, found->indexed);
     return ops_add_record(env, txn, &job->copy.key, &fresh, fresh.expires);
 }
 
 static int ops_settle(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                      struct idem_time now) {
-    struct lmdb_found found;
-    int code, rc;
+                      struct lmdb_found *found, struct idem_time now) {
+    int code =
+        idem_protocol_settle(found->there ? &found->record : NULL, &job->copy.in.settle, now);
 
-    if (!ops_load_job(env, txn, job, &found, &rc))
-        return rc;
-    code = idem_protocol_settle(found.there ? &found.record : NULL, &job->copy.in.settle, now);
     if (code != 0) {
         job->rc = idem_op_refuse(&job->copy, code);
         return 0;
     }
     job->wakes = true;
-    return lmdb_record_put(env, txn, &job->copy.key, &found.record, found.indexed);
+    return lmdb_record_put(env, txn, &job->copy.key, &found->record, found->indexed);
 }
 
-/* A damaged record can be forgotten too: there is no other way to remove it. Its index entry,
-   whose stamp only the record knows, is removed when its time arrives. */
 static int ops_forget(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                      struct lmdb_found *found, struct idem_time now) {
+    int code =
+        idem_protocol_forget(found->there ? &found->record : NULL, job->copy.in.forget.force, now);
+
+    if (code != 0) {
+        job->rc = idem_op_refuse(&job->copy, code);
+        return 0;
+    }
+    job->wakes = true;
+    return lmdb_record_del(env, txn, &job->copy.key, found->indexed);
+}
+
+typedef int decide_fn(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
+                      struct lmdb_found *found, struct idem_time now);
+
+/* The operations on a record, which is loaded first. */
+static decide_fn *const deciders[IDEM_OP__COUNT] = {
+    [IDEM_OP_CLAIM] = ops_claim,   [IDEM_OP_FINISH] = ops_finish, [IDEM_OP_ISSUE] = ops_issue,
+    [IDEM_OP_SETTLE] = ops_settle, [IDEM_OP_FORGET] = ops_forget,
+};
+
+static int ops_record(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                       struct idem_time now) {
     MDB_val name = {idem_record_key_len(&job->copy.key), job->copy.key.at};
     struct lmdb_found found;
-    int code, rc;
+    int rc = lmdb_record_get(env, txn, &job->copy.key, &found, &job->copy.error, &job->rc);
 
-    if (!ops_load_job(env, txn, job, &found, &rc)) {
-        if (rc != 0 || job->rc != IDEM_E_CORRUPT || !job->copy.in.forget.force)
-            return rc;
-        job->rc = 0;
-        return mdb_del(txn, env->records, &name, NULL);
-    }
-    code = idem_protocol_forget(found.there ? &found.record : NULL, job->copy.in.forget.force, now);
-    if (code != 0) {
-        job->rc = idem_op_refuse(&job->copy, code);
-        return 0;
-    }
-    job->wakes = true;
-    return lmdb_record_del(env, txn, &job->copy.key, found.indexed);
+    if (rc == 0 && job->rc == 0)
+        return deciders[job->copy.kind](env, txn, job, &found, now);
+    if (rc != 0 || job->rc != IDEM_E_CORRUPT || job->copy.kind != IDEM_OP_FORGET ||
+        !job->copy.in.forget.force)
+        return rc;
+    /* There is no other way to remove a damaged record. Its index entry, whose stamp only the
+       record knows, is removed when its time arrives. */
+    job->rc = 0;
+    return mdb_del(txn, env->records, &name, NULL);
 }
 
 static int ops_sweep(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
@@ -425,21 +417,21 @@ static int ops_sweep(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
     return rc;
 }
 
-typedef int write_fn(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
-                     struct idem_time now);
-
-static write_fn *const writes[IDEM_OP__COUNT] = {
-    [IDEM_OP_CLAIM] = ops_claim,   [IDEM_OP_FINISH] = ops_finish, [IDEM_OP_ISSUE] = ops_issue,
-    [IDEM_OP_ONCE] = ops_once,     [IDEM_OP_COUNT] = ops_count,   [IDEM_OP_SETTLE] = ops_settle,
-    [IDEM_OP_FORGET] = ops_forget, [IDEM_OP_SWEEP] = ops_sweep,
-};
-
 int lmdb_op_write(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job, struct idem_time now) {
     job->rc = 0;
     job->wakes = false;
     idem_shared_bytes_release(job->blob);
     job->blob = NULL;
-    return writes[job->copy.kind](env, txn, job, now);
+    switch (job->copy.kind) {
+    case IDEM_OP_ONCE:
+        return ops_once(env, txn, job, now);
+    case IDEM_OP_COUNT:
+        return ops_count(env, txn, job, now);
+    case IDEM_OP_SWEEP:
+        return ops_sweep(env, txn, job, now);
+    default:
+        return ops_record(env, txn, job, now);
+    }
 }
 
 /* A claim that changes nothing needs no write transaction: replays are reads. */
@@ -467,22 +459,18 @@ static bool ops_read_claim(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *
 static bool ops_read_lookup(struct lmdb_env *env, MDB_txn *txn, struct lmdb_job *job,
                             struct idem_time now) {
     struct lmdb_found found = {0};
-    int rc;
+    int rc = lmdb_record_get(env, txn, &job->copy.key, &found, &job->copy.error, &job->rc);
 
-    if (!ops_load_job(env, txn, job, &found, &rc)) {
-        if (rc != 0)
-            job->rc = lmdb_fail(env, &job->copy.error, rc, "read");
+    if (rc != 0)
+        job->rc = lmdb_fail(env, &job->copy.error, rc, "read");
+    if (job->rc != 0)
         return true;
-    }
     if (!found.there || idem_record_expired(&found.record, now)) {
         job->rc = idem_op_refuse(&job->copy, IDEM_E_ABSENT);
         return true;
     }
-    job->copy.out.lookup.record = found.record;
-    job->copy.out.lookup.live = idem_record_live(&found.record, now);
-    job->copy.out.lookup.left_ms =
-        job->copy.out.lookup.live ? found.record.lease_end - now.lease : 0;
-    (void)ops_keep_blob(job, &job->copy.out.lookup.record, true);
+    idem_op_fill_lookup(&job->copy, &found.record, now);
+    (void)ops_copy_blob(job, &job->copy.out.lookup.record, true);
     return true;
 }
 

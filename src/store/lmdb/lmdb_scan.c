@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "protocol/record_entry.h"
 #include "store/lmdb/lmdb_store.h"
@@ -17,23 +18,12 @@ static void scan_add_to_list(struct lmdb_env *env, struct lmdb_job *job,
                              const struct idem_record_key *key, MDB_val value,
                              struct idem_time now) {
     const struct idem_list_in *in = &job->copy.in.list;
-    struct idem_entry *entry = &job->entries[job->copy.out.list.n];
     struct lmdb_found found;
     int code = lmdb_record_read(env, value, key, &found);
-    bool live;
 
-    /* A record that cannot be read is listed as damaged or of a newer version. */
-    if (code != 0) {
-        idem_entry_fill_bad(entry, key, code);
-        if (!idem_list_wants_bad(in, entry->state))
-            return;
-    } else {
-        live = idem_record_live(&found.record, now);
-        if (idem_record_expired(&found.record, now) || !idem_list_wants(in, &found.record, live))
-            return;
-        idem_entry_fill(entry, key, &found.record, live,
-                        live ? found.record.lease_end - now.lease : 0);
-    }
+    if ((code == 0 && idem_record_expired(&found.record, now)) ||
+        !idem_list_take(in, key, code, &found.record, now, &job->entries[job->copy.out.list.n]))
+        return;
     if (++job->copy.out.list.n == in->max)
         job->ready = true;
 }
@@ -46,7 +36,7 @@ static void scan_add_to_stats(struct lmdb_env *env, struct lmdb_job *job,
 
     if (lmdb_record_read(env, value, key, &found) != 0 || idem_record_expired(&found.record, now))
         return;
-    idem_stats_add(stats, &found.record, idem_record_live(&found.record, now));
+    idem_stats_add(stats, found.record.state, idem_record_live(&found.record, now), 1);
 }
 
 static bool scan_read_key(MDB_val name, struct idem_record_key *key) {
@@ -70,7 +60,7 @@ static int scan_seek(MDB_cursor *cursor, const struct idem_cursor *at, struct id
     }
     *name = (MDB_val){at->len, (void *)at->at};
     rc = mdb_cursor_get(cursor, name, value, MDB_SET_RANGE);
-    if (rc == 0 && name->mv_size == at->len && memcmp(name->mv_data, at->at, at->len) == 0)
+    if (rc == 0 && idem_same(name->mv_data, name->mv_size, at->at, at->len))
         rc = mdb_cursor_get(cursor, name, value, MDB_NEXT);
     return rc;
 }

@@ -69,7 +69,7 @@ static void shared_reset_slots(struct lmdb_env *env) {
 int lmdb_shared_open(struct lmdb_env *env, bool alone, struct idem_error *err) {
     struct lmdb_shared *shared;
     struct stat st;
-    int fd, rc = lmdb_folder_file(env, SHARED_FILE, O_RDWR | O_CREAT, &fd, &st, err);
+    int fd, rc = lmdb_directory_open_file(env, SHARED_FILE, O_RDWR | O_CREAT, &fd, &st, err);
 
     if (rc != 0)
         return rc;
@@ -154,7 +154,7 @@ static bool shared_slot_is_dead(struct lmdb_env *env, int slot) {
     int fd;
 
     shared_slot_name(slot, name);
-    fd = lmdb_folder_fifo(env, name, O_WRONLY);
+    fd = lmdb_directory_open_fifo(env, name, O_WRONLY);
     if (fd >= 0)
         close(fd);
     return fd < 0 && (errno == ENXIO || errno == ENOENT);
@@ -198,7 +198,8 @@ static int shared_take_slot(struct lmdb_env *env, int *ret_slot, int *ret_fd) {
         (void)unlinkat(env->dir_fd, name, 0);
         /* Opened for both ways, so that it never reads as ended, even when all writers have
            closed it. */
-        fd = mkfifoat(env->dir_fd, name, 0600) < 0 ? -1 : lmdb_folder_fifo(env, name, O_RDWR);
+        fd = mkfifoat(env->dir_fd, name, 0600) < 0 ? -1
+                                                   : lmdb_directory_open_fifo(env, name, O_RDWR);
         if (fd < 0) {
             shared_release_slot(env, slot);
             return -1;
@@ -257,7 +258,7 @@ static void shared_notify_slot(struct lmdb_env *env, int slot, const struct idem
         return;
     }
     shared_slot_name(slot, name);
-    fd = lmdb_folder_fifo(env, name, O_RDWR);
+    fd = lmdb_directory_open_fifo(env, name, O_RDWR);
     if (fd < 0)
         return;
     if (write(fd, hash, IDEM_HASH_LEN) != IDEM_HASH_LEN) {

@@ -79,9 +79,9 @@ int lmdb_lock_open(struct lmdb_env *env, bool *ret_alone, struct idem_error *err
     bool alone;
     int rc;
 
-    lmdb_registry_take(); /* so that every forked child knows the descriptor */
-    rc = lmdb_folder_file(env, LMDB_LOCK_FILE, O_RDWR | O_CREAT, &env->lock_fd, &st, err);
-    lmdb_registry_give();
+    lmdb_registry_lock(); /* so that every forked child knows the descriptor */
+    rc = lmdb_directory_open_file(env, LMDB_LOCK_FILE, O_RDWR | O_CREAT, &env->lock_fd, &st, err);
+    lmdb_registry_unlock();
     if (rc != 0)
         return rc;
     env->door_file = (struct lmdb_file){st.st_dev, st.st_ino};
@@ -217,7 +217,7 @@ int lmdb_state_read(struct lmdb_env *env, struct lmdb_state *ret, bool *ret_foun
     char text[256];
     struct stat st;
     ssize_t n;
-    int fd = -1, rc = lmdb_folder_file(env, STATE_FILE, O_RDONLY, &fd, &st, err);
+    int fd = -1, rc = lmdb_directory_open_file(env, STATE_FILE, O_RDONLY, &fd, &st, err);
 
     if (rc != 0)
         return rc;

@@ -127,7 +127,7 @@ struct lmdb_owner {
 };
 
 struct lmdb_env {
-    struct lmdb_env *next; /* in the process's registry */
+    struct lmdb_env *next, **link; /* in the process's registry */
     unsigned refs;
     unsigned forks; /* idem_fork_count() when it was opened */
     pid_t pid;
@@ -191,7 +191,7 @@ struct lmdb_store {
     bool fifo_tried;
     struct idem_watch *watches[LMDB_BUCKETS]; /* by key */
     struct idem_watch *woken;                 /* whose callback is due */
-    unsigned wishes[LMDB_BUCKETS];            /* number of both, by bucket */
+    unsigned watches_n[LMDB_BUCKETS];         /* number of both, by bucket */
     unsigned depth;                           /* nesting of callbacks */
     bool closing;
 };
@@ -212,8 +212,8 @@ int lmdb_env_open(const struct lmdb_config *config, const struct idem_clock *clo
                   struct lmdb_env **ret, struct idem_error *err);
 void lmdb_env_close(struct lmdb_env *env);
 /* Held while a descriptor is opened that a forked child must know. */
-void lmdb_registry_take(void);
-void lmdb_registry_give(void);
+void lmdb_registry_lock(void);
+void lmdb_registry_unlock(void);
 
 void lmdb_env_flush(struct lmdb_env *env);
 int lmdb_fail(const struct lmdb_env *env, struct idem_error *err, int rc, const char *doing);
@@ -229,6 +229,8 @@ bool lmdb_env_full(struct lmdb_env *env, MDB_txn *txn);
 
 /* lmdb_map.c. The file's maximal length: its size, and room for finishes and the sweep. */
 size_t lmdb_map_limit(const struct lmdb_config *config);
+/* The length of the file up to its last page. */
+size_t lmdb_map_used(const struct lmdb_env *env, size_t *ret_page_size); /* which may be NULL */
 /* Opens data.mdb; checks its pages if `alone` and not `trusted`. */
 int lmdb_map_open(struct lmdb_env *env, bool alone, bool trusted, struct idem_error *err);
 /* Limit of tries when the file is found larger than its map. Each means that another process has
@@ -278,6 +280,10 @@ void lmdb_state_note(const struct lmdb_env *env, struct lmdb_state *state);
 int lmdb_state_write(struct lmdb_env *env, const struct lmdb_state *state, struct idem_error *err);
 
 /* lmdb_tables.c */
+/* An entry of the table `meta`. MDB codes. */
+int lmdb_meta_get(struct lmdb_env *env, MDB_txn *txn, const char *label, MDB_val *ret);
+int lmdb_meta_put(struct lmdb_env *env, MDB_txn *txn, const char *label, const void *at,
+                  size_t len);
 int lmdb_tables_open(struct lmdb_env *env, bool alone, const struct lmdb_state *state,
                      struct idem_error *err);
 
@@ -309,8 +315,8 @@ int lmdb_jumps_parse(const void *bytes, size_t len, struct lmdb_jumps *ret);
 /* lmdb_batch.c */
 void lmdb_jobs_init(struct lmdb_jobs *jobs);
 void lmdb_jobs_push(struct lmdb_jobs *jobs, struct lmdb_job *job);
+void lmdb_jobs_move(struct lmdb_jobs *jobs, struct lmdb_jobs *from); /* all of them, to the end */
 struct lmdb_job *lmdb_jobs_pop(struct lmdb_jobs *jobs);
-void lmdb_jobs_remove(struct lmdb_job *job);
 struct lmdb_job *lmdb_jobs_take(struct lmdb_jobs *jobs); /* all of them, unlinked from the list */
 void lmdb_job_free(struct lmdb_job *job);
 void lmdb_job_clear(struct lmdb_job *job); /* frees what the job refers to, but not the job */

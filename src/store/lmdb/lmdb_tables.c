@@ -1,6 +1,6 @@
 /*
  * Opens the contents of data.mdb: its tables, its format, and the boot that
- * leases belong to. A process that opens a store alone creates missing rows in
+ * leases belong to. A process that opens a store alone creates missing entries in
  * one write transaction. A later process only reads: a third process may have
  * been stopped while it held LMDB's write lock, and opening must not wait for
  * that.
@@ -12,21 +12,33 @@
 
 #define STORE_FORMAT 1
 
+int lmdb_meta_get(struct lmdb_env *env, MDB_txn *txn, const char *label, MDB_val *ret) {
+    MDB_val name = {strlen(label), (void *)label};
+
+    return mdb_get(txn, env->meta, &name, ret);
+}
+
+int lmdb_meta_put(struct lmdb_env *env, MDB_txn *txn, const char *label, const void *at,
+                  size_t len) {
+    MDB_val name = {strlen(label), (void *)label}, value = {len, (void *)at};
+
+    return mdb_put(txn, env->meta, &name, &value, 0);
+}
+
 static int tables_check_format(struct lmdb_env *env, MDB_txn *txn, bool alone,
                                struct idem_error *err) {
     uint32_t format = STORE_FORMAT;
-    char label[] = "format";
-    MDB_val name = {sizeof(label) - 1, label}, value;
-    int rc = mdb_get(txn, env->meta, &name, &value);
+    MDB_val value;
+    int rc = lmdb_meta_get(env, txn, "format", &value);
 
     if (rc == MDB_NOTFOUND && alone) {
         value = (MDB_val){sizeof(format), &format};
-        rc = mdb_put(txn, env->meta, &name, &value, 0);
+        rc = lmdb_meta_put(env, txn, "format", &format, sizeof(format));
     }
+    if (rc == MDB_NOTFOUND || (rc == 0 && value.mv_size != sizeof(format)))
+        rc = MDB_CORRUPTED;
     if (rc != 0)
-        return lmdb_fail(env, err, rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc, "read the format");
-    if (value.mv_size != sizeof(format))
-        return lmdb_fail(env, err, MDB_CORRUPTED, "read the format");
+        return lmdb_fail(env, err, rc, "read the format");
     memcpy(&format, value.mv_data, sizeof(format));
     if (format > STORE_FORMAT)
         return idem_error_set(err, IDEM_E_VERSION,
@@ -42,18 +54,17 @@ static int tables_load_epoch(struct lmdb_env *env, MDB_txn *txn, bool alone, con
     struct {
         uint32_t epoch;
         char boot[LMDB_BOOT_LEN];
-    } row = {0};
-    char label[] = "boot";
-    MDB_val name = {sizeof(label) - 1, label}, value;
-    int rc = mdb_get(txn, env->meta, &name, &value);
+    } saved = {0};
+    MDB_val value;
+    int rc = lmdb_meta_get(env, txn, "boot", &value);
 
-    if (rc == 0 && value.mv_size != sizeof(row))
+    if (rc == 0 && value.mv_size != sizeof(saved))
         rc = MDB_CORRUPTED;
     if (rc != 0 && rc != MDB_NOTFOUND)
         return lmdb_fail(env, err, rc, "read the boot");
     if (rc == 0)
-        memcpy(&row, value.mv_data, sizeof(row));
-    *ret_same = rc == 0 && memcmp(row.boot, boot, LMDB_BOOT_LEN) == 0;
+        memcpy(&saved, value.mv_data, sizeof(saved));
+    *ret_same = rc == 0 && memcmp(saved.boot, boot, LMDB_BOOT_LEN) == 0;
     if (!*ret_same && !alone)
         return idem_error_set(err, IDEM_E_REFUSED,
                               "%s is open on another machine, or in another time namespace; "
@@ -61,14 +72,13 @@ static int tables_load_epoch(struct lmdb_env *env, MDB_txn *txn, bool alone, con
                               "are that machine's",
                               env->config.path);
     if (!*ret_same) {
-        row.epoch++;
-        memcpy(row.boot, boot, LMDB_BOOT_LEN);
-        value = (MDB_val){sizeof(row), &row};
-        rc = mdb_put(txn, env->meta, &name, &value, 0);
+        saved.epoch++;
+        memcpy(saved.boot, boot, LMDB_BOOT_LEN);
+        rc = lmdb_meta_put(env, txn, "boot", &saved, sizeof(saved));
         if (rc != 0)
             return lmdb_fail(env, err, rc, "write the boot");
     }
-    env->epoch = row.epoch;
+    env->epoch = saved.epoch;
     return 0;
 }
 

@@ -1,21 +1,21 @@
 -- The protocol inside the server. redis_script.c cuts this file into parts at the
--- lines that begin with --@, puts the rows of the two tables of protocol/table.c in
--- place of ROWS, and makes one script of the parts that it needs.
+-- lines that begin with --@, writes the rules of the two tables of protocol/table.c
+-- in place of RULES, and makes one script of the parts that it needs.
 --
--- A record is one string, see below.
+-- A record is one string, described below.
 --
--- No time of day stands in it. A key's own time to live is the clock: `life` is
--- what it was when the record was written last, so that what is missing of it is
--- how long ago that was. In ms from that same moment, `due` is when its lease
--- ends or its retry is due, `age` how old the record was, and `lag` how long ago
--- it had changed, which a renewal does not count as.
+-- It has no time of day. A key's own time to live is the clock: `life` is the key's
+-- life when the record was last written, so the part that is missing of it is the
+-- time since then. In ms from that same moment, `due` is when its lease ends or its
+-- retry is due, `age` is the age of the record, and `lag` the time since its last
+-- change; a renewal is no change.
 --
--- The server forgets a key in the ms after its last, the protocol in the last: so
--- one less is said, and one more is read.
+-- The server removes a key in the ms after its last, the protocol in the last: so a
+-- life is written one ms shorter, and read one ms longer.
 --
--- Numbers are big-endian. They are put together from bytes that the record and
--- the arguments have already, wherever that is possible: struct.pack takes longer
--- than everything else here.
+-- Numbers are big-endian. They are made of bytes that the record and the arguments
+-- have already, wherever that is possible: struct.pack takes longer than everything
+-- else here.
 --
 --     form 1, flags 2, state 3, prior state 4, attempt 5-8, tries 9-12, owner
 --     13-28, definition 29-32, fingerprint 33-64, life 65-70, due 71-76, age
@@ -29,13 +29,13 @@
 --@ begin
 local key = KEYS[1]
 local call, sub, byte, char, floor = redis.call, string.sub, string.byte, string.char, math.floor
-local tell = redis.pcall -- who may not publish may finish all the same: waiters have a slow poll
+local publish = redis.pcall -- a user without the right to publish can still finish: waiters have a slow poll
 local v = call('GET', key)
 
 --@ straight
 -- Nearly every finish: done, of a first attempt that is neither a lock nor bound, under its owner. It
--- is the table's first row, decided by one comparison; all that follows would come to the same.
--- ARGV[5]: how such a record begins (28 bytes), and how it is to begin (28).
+-- is the table's first rule, decided by one comparison; the rest of the script has the same result.
+-- ARGV[5]: the first 28 bytes of such a record, and the 28 bytes that replace them.
 local head = ARGV[5]
 if v and head ~= '' and sub(v, 1, 28) == sub(head, 1, 28) then
     local q, life, _, age = ARGV[1], struct.unpack('>I6c6I6', v, 65)
@@ -46,7 +46,7 @@ if v and head ~= '' and sub(v, 1, 28) == sub(head, 1, 28) then
             floor(age / 65536) % 256, floor(age / 256) % 256, age % 256, 0, 0, 0, 0, 0, 0)
         .. sub(q, 23, 26) .. sub(v, 93, 94) .. sub(q, 39, 40) .. sub(v, 149, 148 + a * 256 + b) .. ARGV[2] .. ARGV[3],
         'PX', ARGV[4])
-    tell('PUBLISH_', key, '')
+    publish('PUBLISH_', key, '')
     return 0
 end
 
@@ -65,7 +65,7 @@ if v then
 end
 
 --@ times
--- How much is left of its life, and how long ago it was written.
+-- The rest of its life, and the time since it was written.
 local life, due, age, lag, left, since
 if v then
     life, due, age, lag = struct.unpack('>I6I6I6I6', v, 65)
@@ -87,15 +87,15 @@ end
 local NOTHING = '\0\0\0\0\0\0'
 
 --@ claim
--- ARGV[1]: owner 1-16, definition 17-20, fingerprint 21-52, wishes 53, attempts 54-57, lease 58-63,
+-- ARGV[1]: owner 1-16, definition 17-20, fingerprint 21-52, options 53, attempts 54-57, lease 58-63,
 -- life 64-69, ttl 70-75. ARGV[2]: binding, [3]: label, [4] and [5]: life and ttl for PX.
 local band = bit.band
 local q = ARGV[1]
-local mine, wishes = sub(q, 1, 16), byte(q, 53)
+local mine, options = sub(q, 1, 16), byte(q, 53)
 local attempts = struct.unpack('>I4', q, 54)
 local tries = v and struct.unpack('>I4', v, 9) or 0
-local facts = band(wishes, 1) + band(wishes, 32) + (band(wishes, 8) ~= 0 and 256 or 0)
-    + (band(wishes, 4) ~= 0 and 2048 or 0)
+local facts = band(options, 1) + band(options, 32) + (band(options, 8) ~= 0 and 256 or 0)
+    + (band(options, 4) ~= 0 and 2048 or 0)
 if v then
     -- In a definition that is computed, the lowest bit is not compared: protocol/record.h.
     local odd = byte(v, 29) >= 128 and 1 or 0
@@ -110,14 +110,14 @@ if v then
     if attempts == 0 or tries < attempts then facts = facts + 64 end
     if flags % 2 == 1 then facts = facts + 128 end
     if flags % 4 >= 2 then facts = facts + 512 end
-    if flags % 8 >= 4 or band(wishes, 64) ~= 0 then facts = facts + 1024 end
+    if flags % 8 >= 4 or band(options, 64) ~= 0 then facts = facts + 1024 end
 end
 local verdict, move
-ROWS
+RULES
 local wait = verdict == 4 and due - since or 0
 if move == 1 or move == 3 then -- start, take
-    local lock = band(wishes, 16) ~= 0 and 1 or 0
-    local was, label, tail, print = v, ARGV[3], '', sub(q, 17, 52)
+    local lock = band(options, 16) ~= 0 and 1 or 0
+    local was, label, tail, fingerprint = v, ARGV[3], '', sub(q, 17, 52)
     local prior, attempt, bind, status = string.rep('\0', 52), 0, '', '\0\0\0\0'
     local when = NOTHING
     if was then
@@ -127,10 +127,10 @@ if move == 1 or move == 3 then -- start, take
         bind, status, tail = sub(v, 97, 96 + bound), sub(v, 89, 92), sub(v, rest + labels)
         flags = flags - flags % 2 - (flags % 16 >= 8 and 8 or 0)
         if label == '' or move == 3 then label = sub(v, rest, rest + labels - 1) end
-        if move == 3 then print = sub(v, 29, 64) end
+        if move == 3 then fingerprint = sub(v, 29, 64) end
     end
     if move == 1 then tries = (state == 2 or state == 4) and tries + 1 or 1 end
-    v = char(225, flags + lock, 2, state) .. four(attempt + 1) .. four(tries) .. mine .. print .. sub(q, 64, 69)
+    v = char(225, flags + lock, 2, state) .. four(attempt + 1) .. four(tries) .. mine .. fingerprint .. sub(q, 64, 69)
         .. sub(q, 58, 63) .. when .. NOTHING .. status .. two(#label) .. two(reasons) .. bind .. prior .. label .. tail
     state, rest, labels, left = 2, 97 + bound + 52, #label, ARGV[4] + 1
     call('SET', key, v, 'PX', ARGV[4])
@@ -142,18 +142,18 @@ elseif move == 2 then -- bury
         .. sub(v, rest, rest + labels - 1) .. reason
     left = ARGV[5] + 1
     call('SET', key, v, 'PX', ARGV[5])
-    tell('PUBLISH_', key, '')
+    publish('PUBLISH_', key, '')
 end
--- Only a replay and a failure for good have their result.
+-- Only a replay and a permanent failure return the result.
 if v and verdict ~= 2 and verdict ~= 7 then v = sub(v, 1, rest - 1 + labels + reasons) end
 return {verdict, wait, v or '', left or 0}
 
 --@ finish
--- ARGV[1]: action 1, wishes 2, attempt 3-6, owner 7-22, status 23-26, life 27-32, due 33-38, length of
+-- ARGV[1]: action 1, options 2, attempt 3-6, owner 7-22, status 23-26, life 27-32, due 33-38, length of
 -- the reason 39-40. ARGV[2]: reason, [3]: result, [4]: life for PX.
 local band = bit.band
 local q = ARGV[1]
-local action, wishes = byte(q, 1, 2)
+local action, options = byte(q, 1, 2)
 local facts = 0
 if v then
     local released = flags % 16 >= 8
@@ -166,26 +166,26 @@ if v then
     local same = released
     if action ~= 2 then
         same = not released and state ~= 2 and sub(v, 89, 92) == sub(q, 23, 26)
-            and (flags % 8 >= 4) == (wishes % 4 >= 2)
+            and (flags % 8 >= 4) == (options % 4 >= 2)
             and (action ~= 1 or sub(v, rest + labels, rest + labels + reasons - 1) == ARGV[2])
             and (flags % 4 < 2 or sub(v, rest + labels + reasons) == ARGV[3])
     end
     if same then facts = facts + 4096 end
 end
 local ack, move
-ROWS
+RULES
 if move == 0 then return ack end
 local bind, label = sub(v, 97, 96 + bound), sub(v, rest, rest + labels - 1)
-local who, when = sub(v, 5, 64), six(age + since) -- attempt, tries, owner, fingerprint
+local middle, when = sub(v, 5, 64), six(age + since) -- middle: attempt, tries, owner, fingerprint
 if move == 4 or move == 5 then -- done, fail
-    local lock, final = flags % 2, move == 5 and wishes % 4 >= 2
-    local kept = wishes % 2 == 1 and lock == 0
-    v = char(225, lock + (kept and 2 or 0) + (final and 4 or 0) + bound / 2, move - 1, 0) .. who .. sub(q, 27, 38) .. when
+    local lock, final = flags % 2, move == 5 and options % 4 >= 2
+    local kept = options % 2 == 1 and lock == 0
+    v = char(225, lock + (kept and 2 or 0) + (final and 4 or 0) + bound / 2, move - 1, 0) .. middle .. sub(q, 27, 38) .. when
         .. NOTHING .. sub(q, 23, 26) .. sub(v, 93, 94) .. sub(q, 39, 40) .. bind .. label .. ARGV[2]
         .. (kept and ARGV[3] or '')
 elseif move == 7 then -- free
     flags = flags - (flags % 16 >= 8 and 8 or 0) + 8
-    v = char(225, flags, 3, 0) .. who .. sub(q, 27, 32) .. NOTHING .. when .. NOTHING .. sub(v, 89, 96) .. bind .. label
+    v = char(225, flags, 3, 0) .. middle .. sub(q, 27, 32) .. NOTHING .. when .. NOTHING .. sub(v, 89, 96) .. bind .. label
         .. sub(v, rest + labels)
 elseif move == 6 then -- restore
     local prior = sub(v, 97 + bound, 148 + bound)
@@ -193,7 +193,7 @@ elseif move == 6 then -- restore
     local new = pleft - (age + since - page)
     if from == 0 or new <= 0 then
         call('DEL', key)
-        tell('PUBLISH_', key, '')
+        publish('PUBLISH_', key, '')
         return ack
     end
     flags = flags - flags % 2 + (from == 3 and 1 or 0) - (flags % 16 >= 8 and 8 or 0) + 8
@@ -201,7 +201,7 @@ elseif move == 6 then -- restore
         .. sub(prior, 5, 40) .. six(new) .. NOTHING .. when .. NOTHING .. sub(v, 89, 96) .. bind
         .. (from == 2 and prior or '') .. label .. sub(v, rest + labels)
     call('SET', key, v, 'PX', new > 1 and new - 1 or 1)
-    tell('PUBLISH_', key, '')
+    publish('PUBLISH_', key, '')
     return ack
 elseif move == 8 then -- end
     v = sub(v, 1, 64) .. sub(q, 27, 38) .. when .. NOTHING .. sub(v, 89, 94) .. sub(q, 39, 40) .. sub(v, 97, rest - 1)
@@ -210,7 +210,7 @@ else -- extend
     v = sub(v, 1, 64) .. sub(q, 27, 38) .. when .. six(lag + since) .. sub(v, 89)
 end
 call('SET', key, v, 'PX', ARGV[4])
-if move ~= 9 then tell('PUBLISH_', key, '') end
+if move ~= 9 then publish('PUBLISH_', key, '') end
 return ack
 
 --@ issue
@@ -235,14 +235,14 @@ if state == 3 or (byte(q, 19) ~= 0 and byte(q, 19) ~= state) then return -12 end
 call('SET', key, char(225, flags % 2 + bound / 2, byte(q, 1), 0) .. sub(v, 5, 12) .. string.rep('\0', 16)
     .. sub(v, 29, 64) .. sub(q, 11, 16) .. NOTHING .. six(age + since) .. NOTHING .. sub(q, 7, 10) .. sub(v, 93, 94)
     .. sub(q, 17, 18) .. sub(v, 97, 96 + bound) .. sub(v, rest, rest + labels - 1) .. ARGV[2], 'PX', ARGV[3])
-tell('PUBLISH_', key, '')
+publish('PUBLISH_', key, '')
 return 0
 
 --@ forget
 if not v then return -10 end
 if state == 2 and due > since and ARGV[1] == '0' then return -11 end
 call('DEL', key)
-tell('PUBLISH_', key, '')
+publish('PUBLISH_', key, '')
 return 0
 
 --@ look
@@ -262,7 +262,7 @@ if how == 'add' then
     call('PEXPIRE', key, ARGV[3])
     return {1, call('GET', key)}
 end
--- Decimal numbers of up to 19 digits, which a double does not hold: by sign, length and digits.
+-- Compares decimal numbers of up to 19 digits, which a double cannot hold: by sign, length and digits.
 local function above(a, b)
     local an, bn = string.byte(a) == 45, string.byte(b) == 45
     if an ~= bn then return bn end

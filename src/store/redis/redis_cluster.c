@@ -37,7 +37,7 @@ static uint16_t cluster_crc16(const char *bytes, size_t len) {
 }
 
 /* Only the part in braces counts, if it exists and is not empty. */
-uint16_t redis_slot(const char *name, size_t len) {
+uint16_t redis_cluster_slot(const char *name, size_t len) {
     const char *open = memchr(name, '{', len), *close;
 
     if (open != NULL) {
@@ -62,7 +62,7 @@ static struct redis_node *store_get_node(struct redis_store *store,
 }
 
 static bool store_node_is_idle(const struct redis_store *store, const struct redis_node *node) {
-    if (node->conn.wants_n > 0 || node->conn.gone != NULL || node->wake.gone != NULL)
+    if (node->conn.pending_n > 0 || node->conn.gone != NULL || node->wake.gone != NULL)
         return false;
     for (struct remote_op *op = store->remote.ops; op != NULL; op = op->next)
         if (redis_job_of(op)->at == node)
@@ -170,7 +170,6 @@ static void cluster_fire_refresh(struct idem_timer *timer) {
     struct redis_cluster *cluster = idem_container_of(timer, struct redis_cluster, timer);
     struct redis_store *store = cluster->store;
     struct redis_node *node = store_next_ready(store);
-    struct idem_buffer out = {0};
 
     if (cluster->under_way)
         return;
@@ -180,9 +179,8 @@ static void cluster_fire_refresh(struct idem_timer *timer) {
         idem_timer_set(store->remote.base.loop, timer, REFRESH_PAUSE_MS);
         return;
     }
-    redis_put_command(&out, "CLUSTER", "SLOTS", NULL);
-    cluster->under_way = redis_conn_send(&node->conn, out.at, out.len, cluster_take_slots, store);
-    idem_buffer_release(&out);
+    cluster->under_way =
+        redis_conn_command(&node->conn, cluster_take_slots, store, "CLUSTER", "SLOTS", NULL);
     if (cluster->under_way)
         redis_conn_flush(&node->conn);
     else
@@ -231,11 +229,11 @@ void redis_cluster_free(struct redis_cluster *cluster) {
 
 /* Routes. */
 
-bool redis_is_mapped(const struct redis_store *store) {
+bool redis_cluster_is_mapped(const struct redis_store *store) {
     return store->cluster == NULL || store->cluster->mapped;
 }
 
-struct redis_node *redis_route(struct redis_store *store, struct redis_job *job) {
+struct redis_node *redis_cluster_route(struct redis_store *store, struct redis_job *job) {
     if (job->at != NULL)
         return job->at;
     if (store->config.kind != REDIS_CLUSTER)
@@ -270,8 +268,8 @@ static bool reply_read_target(const struct redis_reply *reply, const char *asked
     return end > colon + 1 && number > 0 && number < 65536;
 }
 
-bool redis_moved(struct redis_store *store, const struct redis_reply *reply, const char *asked,
-                 unsigned *ret_slot) {
+bool redis_cluster_take_moved(struct redis_store *store, const struct redis_reply *reply,
+                              const char *asked, unsigned *ret_slot) {
     struct idem_host_name host = {0};
     struct redis_node *node;
 
@@ -286,16 +284,16 @@ bool redis_moved(struct redis_store *store, const struct redis_reply *reply, con
     return true;
 }
 
-bool redis_redirect(struct redis_job *job, const struct redis_reply *reply) {
+bool redis_cluster_redirect(struct redis_job *job, const struct redis_reply *reply) {
     struct redis_store *store = job->store;
-    struct redis_node *from = redis_route(store, job);
+    struct redis_node *from = redis_cluster_route(store, job);
     const char *asked = from == NULL ? "" : from->conn.host.name;
     struct idem_host_name host = {0};
     unsigned slot;
 
     job->at = NULL;
     if (redis_reply_is(reply, "MOVED")) {
-        if (!redis_moved(store, reply, asked, &slot))
+        if (!redis_cluster_take_moved(store, reply, asked, &slot))
             return false;
     } else {
         if (store->cluster == NULL || !reply_read_target(reply, asked, &host, &slot))

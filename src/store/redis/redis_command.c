@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/big_endian.h"
 #include "base/error.h"
-#include "protocol/record_key.h"
 #include "store/redis/redis_store.h"
 
 /* The first version that accepts SET with both NX and GET. */
@@ -25,11 +25,9 @@ struct packer {
     size_t len;
 };
 
-static void packer_put(struct packer *p, int64_t n, int bytes) {
-    uint64_t value = (uint64_t)n;
-
-    for (int i = bytes - 1; i >= 0; i--)
-        p->at[p->len++] = (unsigned char)(value >> (8 * i));
+static void packer_put(struct packer *p, int64_t n, size_t bytes) {
+    idem_be_put(p->at + p->len, (uint64_t)n, bytes);
+    p->len += bytes;
 }
 
 static void packer_put_bytes(struct packer *p, const void *bytes, size_t len) {
@@ -78,8 +76,8 @@ static void job_put_bytes(struct redis_job *job, struct idem_bytes bytes) {
     redis_put_part(&job->command, bytes.at, bytes.len);
 }
 
-static unsigned command_flag(bool wished, unsigned bit) {
-    return wished ? bit : 0;
+static unsigned command_flag(bool set, unsigned bit) {
+    return set ? bit : 0;
 }
 
 /* A life for PX. The server removes a key in the ms after its last, the protocol in the last ms. */
@@ -301,26 +299,10 @@ bool redis_job_write(struct redis_job *job) {
 
 /* Reading. */
 
-static int job_fail_record(struct redis_job *job, int code, const char *what) {
-    char hex[IDEM_HEX_LEN + 1];
-
-    idem_record_key_hex(&job->base.copy.key, hex);
-    return idem_error_set(&job->base.copy.error, code, "record %.12s: %s", hex, what);
-}
-
 static int job_fail_protocol(struct redis_job *job) {
     return idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
                           "the server's answer is not what was asked for; is it Redis 6.2 or "
                           "later?");
-}
-
-static int job_fail_unreadable(struct redis_job *job, int code) {
-    return job_fail_record(
-        job, code,
-        code == IDEM_E_VERSION
-            ? "written by a newer version of Idem; upgrade this one"
-            : "damaged; `idem forget --force --hash` removes it, and its key may then run "
-              "again");
 }
 
 static bool reply_is_oom(const struct redis_reply *reply) {
@@ -330,10 +312,11 @@ static bool reply_is_oom(const struct redis_reply *reply) {
 /* Sets the job's error from the server's. A command that is refused was not executed. */
 static int job_fail_error(struct redis_job *job, const struct redis_reply *reply) {
     if (redis_reply_is(reply, "IDEM"))
-        return job_fail_unreadable(job, strcmp(reply->text, "IDEM newer") == 0 ? IDEM_E_VERSION
-                                                                               : IDEM_E_CORRUPT);
+        return idem_op_refuse(&job->base.copy, strcmp(reply->text, "IDEM newer") == 0
+                                                   ? IDEM_E_VERSION
+                                                   : IDEM_E_CORRUPT);
     if (redis_reply_is(reply, "WRONGTYPE") || strstr(reply->text, "WRONGTYPE") != NULL)
-        return job_fail_unreadable(job, IDEM_E_CORRUPT);
+        return idem_op_refuse(&job->base.copy, IDEM_E_CORRUPT);
     /* Before 7.0 scripts have no such flag, and the user may not be allowed EVAL. */
     if (reply_is_oom(reply) || job->urgent)
         return idem_error_set(&job->base.copy.error, IDEM_E_FULL,
@@ -359,20 +342,19 @@ static bool reply_is_within(const struct redis_reply *reply, int64_t min, int64_
 }
 
 /* Sends the claim again as a script. */
-static enum redis_taken job_claim_by_script(struct redis_job *job, int *ret_rc) {
+static int job_claim_by_script(struct redis_job *job) {
     job->scripted = true;
     job->command.len = 0;
     job_write_claim_script(job);
     if (!job->command.failed)
         return REDIS_AGAIN;
-    *ret_rc = idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for an operation");
-    return REDIS_DONE;
+    return idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for an operation");
 }
 
 /* Decides a plain claim from the record found; `ttl` is its remaining life, NULL if PTTL was not
    sent. */
-static enum redis_taken job_decide_claim(struct redis_job *job, const struct redis_reply *was,
-                                         const struct redis_reply *ttl, int *ret_rc) {
+static int job_decide_claim(struct redis_job *job, const struct redis_reply *was,
+                            const struct redis_reply *ttl) {
     const struct idem_claim_in *in = &job->base.copy.in.claim;
     bool timed = ttl != NULL && reply_is_within(ttl, 0, REDIS_MS_MAX - 1);
     struct idem_record record, fresh;
@@ -385,30 +367,28 @@ static enum redis_taken job_decide_claim(struct redis_job *job, const struct red
         (void)idem_protocol_claim(NULL, &fresh, in, zero, &write, &left);
         job->base.copy.out.claim.verdict = IDEM_RUN;
         job->base.copy.out.claim.record = fresh;
-        *ret_rc = 0;
-        return REDIS_DONE;
+        return 0;
     }
     if (was->type != REDIS_REPLY_STRING ||
         redis_record_decode(reply_bytes(was), 0, timed ? ttl->integer + 1 : 1, &record) != 0)
-        return job_claim_by_script(job, ret_rc);
+        return job_claim_by_script(job);
     if (record.state == IDEM_RUNNING)
         job->store->contended_until = idem_loop_now() + CONTENDED_MS;
     /* Without the remaining life, the state of a lease or a back-off is unknown. The same holds
        if the record was removed between the two commands. */
     if (!timed && (ttl != NULL || record.state == IDEM_RUNNING || record.state == IDEM_FAILED))
-        return job_claim_by_script(job, ret_rc);
+        return job_claim_by_script(job);
     verdict = idem_protocol_claim(&record, NULL, in, zero, &write, &left);
     /* Only the script may find that a lease is over: it reads the record and its life at once. */
     if (write || verdict == IDEM_UNCERTAIN)
-        return job_claim_by_script(job, ret_rc);
+        return job_claim_by_script(job);
     job->base.copy.out.claim.verdict = verdict;
     job->base.copy.out.claim.left_ms = left;
     job->base.copy.out.claim.record = record;
     job->base.copy.out.claim.shared = redis_reply_shared(was);
     if (verdict != IDEM_REPLAY && verdict != IDEM_DEAD)
         job->base.copy.out.claim.record.result = (struct idem_bytes){0};
-    *ret_rc = 0;
-    return REDIS_DONE;
+    return 0;
 }
 
 static int job_take_claim(struct redis_job *job, const struct redis_reply *reply) {
@@ -426,11 +406,11 @@ static int job_take_claim(struct redis_job *job, const struct redis_reply *reply
         return 0;
     job->base.copy.out.claim.shared = redis_reply_shared(reply->items[2]);
     rc = redis_record_decode(reply_bytes(reply->items[2]), 0, reply->items[3]->integer, record);
-    return rc == 0 ? 0 : job_fail_unreadable(job, rc);
+    return rc == 0 ? 0 : idem_op_refuse(&job->base.copy, rc);
 }
 
 static int job_take_lookup(struct redis_job *job, const struct redis_reply *reply) {
-    struct idem_record *record = &job->base.copy.out.lookup.record;
+    struct idem_record record;
     int64_t now, left;
     int rc;
 
@@ -440,12 +420,10 @@ static int job_take_lookup(struct redis_job *job, const struct redis_reply *repl
     now = reply->items[2]->integer;
     if (left < 0) /* PTTL returns -2 for an absent key */
         return idem_op_refuse(&job->base.copy, IDEM_E_ABSENT);
-    rc = redis_record_decode(reply_bytes(reply->items[0]), now, left, record);
+    rc = redis_record_decode(reply_bytes(reply->items[0]), now, left, &record);
     if (rc != 0)
-        return job_fail_unreadable(job, rc);
-    job->base.copy.out.lookup.live = record->lease_end > now;
-    job->base.copy.out.lookup.left_ms =
-        job->base.copy.out.lookup.live ? record->lease_end - now : 0;
+        return idem_op_refuse(&job->base.copy, rc);
+    idem_op_fill_lookup(&job->base.copy, &record, (struct idem_time){now, now});
     return 0;
 }
 
@@ -476,16 +454,6 @@ static int job_take_time(struct redis_job *job, const struct redis_reply *reply)
     return 0;
 }
 
-/* A repeated finish that finds another owner does not reveal the outcome of the first one. */
-static int job_check_finish(struct redis_job *job) {
-    if (!job->base.lost || job->base.copy.out.finish.ack != IDEM_LOST ||
-        job->base.copy.in.finish.action == IDEM_OWNER_RENEW)
-        return 0;
-    return idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
-                          "the connection was lost before the answer came, and the record is not "
-                          "this owner's any more: it may have been stored before");
-}
-
 static int job_take_number(struct redis_job *job, const struct redis_reply *reply) {
     bool is_boolean = job->base.copy.kind == IDEM_OP_FINISH || job->base.copy.kind == IDEM_OP_ISSUE;
 
@@ -496,7 +464,7 @@ static int job_take_number(struct redis_job *job, const struct redis_reply *repl
     switch (job->base.copy.kind) {
     case IDEM_OP_FINISH:
         job->base.copy.out.finish.ack = (enum idem_ack)reply->integer;
-        return job_check_finish(job);
+        return remote_op_check_finish(&job->base);
     case IDEM_OP_ISSUE:
         job->base.copy.out.issue.issued = reply->integer == 1;
         return 0;
@@ -553,42 +521,24 @@ static bool job_finish_urgent(struct redis_job *job, const struct redis_reply *r
     return redis_job_write(job);
 }
 
-enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply *reply,
-                                int *ret_rc) {
+int redis_job_take(struct redis_job *job, const struct redis_reply *reply) {
+    int rc;
+
     if (job->scan != NULL)
-        return redis_scan_take(job, reply, ret_rc);
+        return redis_scan_take(job, reply);
     if (reply->type == REDIS_REPLY_ERROR) {
         /* A full server refuses SET even for an existing key; the script only reads that key. */
         if (job->base.copy.kind == IDEM_OP_CLAIM && !job->scripted && reply_is_oom(reply))
-            return job_claim_by_script(job, ret_rc);
+            return job_claim_by_script(job);
         if (job_finish_urgent(job, reply))
             return REDIS_AGAIN;
-        *ret_rc = job_fail_error(job, reply);
-        return job_forget_damaged(job, *ret_rc) ? REDIS_AGAIN : REDIS_DONE;
+        rc = job_fail_error(job, reply);
+        return job_forget_damaged(job, rc) ? REDIS_AGAIN : rc;
     }
     if (job->base.copy.kind == IDEM_OP_CLAIM && !job->scripted)
         return job_decide_claim(job, job->first != NULL ? job->first : reply,
-                                job->first != NULL ? reply : NULL, ret_rc);
-    if (job->deleting) { /* the reply to DEL */
-        *ret_rc = 0;
-        return REDIS_DONE;
-    }
-    *ret_rc = job_take_result(job, reply);
-    return REDIS_DONE;
-}
-
-unsigned redis_tally_write(struct redis_store *store, struct idem_buffer *out) {
-    unsigned n = 0;
-
-    for (int i = 0; i < IDEM_EVENT__COUNT; i++) {
-        if (store->remote.tally[i] == 0)
-            continue;
-        redis_put_head(out, 4);
-        redis_put_text(out, "HINCRBY");
-        redis_put_text(out, REDIS_EVENTS_NAME);
-        redis_put_text(out, idem_event_name((enum idem_event)i));
-        redis_put_number(out, (int64_t)store->remote.tally[i]);
-        n++;
-    }
-    return n;
+                                job->first != NULL ? reply : NULL);
+    if (job->deleting) /* the reply to DEL */
+        return 0;
+    return job_take_result(job, reply);
 }

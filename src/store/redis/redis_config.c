@@ -29,12 +29,12 @@ static int config_read_db(struct idem_reading *r, const char *name, const char *
     (void)name;
     if (config->kind == REDIS_CLUSTER)
         return idem_reading_refuse(r, "a cluster has one database only");
-    if (config->db_said)
+    if (config->db_given)
         return idem_reading_refuse(r, "the database is given twice, by the path and by db=");
     if (idem_read_number(value, 1 << 20, &db) < 0)
         return idem_reading_refuse(r, "the database is a number: redis://HOST/0");
     *(int *)field = (int)db;
-    config->db_said = true;
+    config->db_given = true;
     return 0;
 }
 

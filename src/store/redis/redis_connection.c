@@ -64,34 +64,34 @@ static void connection_set_state(struct redis_conn *conn, enum redis_conn_state 
 
 /* Pending replies. */
 
-static bool connection_wants_grow(struct redis_conn *conn) {
-    size_t size = conn->wants_size == 0 ? 64 : 2 * conn->wants_size;
-    struct redis_want *wants = malloc(size * sizeof(*wants));
+static bool connection_pending_grow(struct redis_conn *conn) {
+    size_t size = conn->pending_size == 0 ? 64 : 2 * conn->pending_size;
+    struct redis_pending *pending = malloc(size * sizeof(*pending));
 
-    if (wants == NULL)
+    if (pending == NULL)
         return false;
-    for (size_t i = 0; i < conn->wants_n; i++)
-        wants[i] = conn->wants[(conn->wants_first + i) & (conn->wants_size - 1)];
-    free(conn->wants);
-    conn->wants = wants;
-    conn->wants_size = size;
-    conn->wants_first = 0;
+    for (size_t i = 0; i < conn->pending_n; i++)
+        pending[i] = conn->pending[(conn->pending_first + i) & (conn->pending_size - 1)];
+    free(conn->pending);
+    conn->pending = pending;
+    conn->pending_size = size;
+    conn->pending_first = 0;
     return true;
 }
 
-static bool connection_want_push(struct redis_conn *conn, struct redis_want want) {
-    if (conn->wants_n == conn->wants_size && !connection_wants_grow(conn))
+static bool connection_pending_push(struct redis_conn *conn, struct redis_pending next) {
+    if (conn->pending_n == conn->pending_size && !connection_pending_grow(conn))
         return false;
-    conn->wants[(conn->wants_first + conn->wants_n++) & (conn->wants_size - 1)] = want;
+    conn->pending[(conn->pending_first + conn->pending_n++) & (conn->pending_size - 1)] = next;
     return true;
 }
 
-static struct redis_want connection_want_pop(struct redis_conn *conn) {
-    struct redis_want want = conn->wants[conn->wants_first];
+static struct redis_pending connection_pending_pop(struct redis_conn *conn) {
+    struct redis_pending next = conn->pending[conn->pending_first];
 
-    conn->wants_first = (conn->wants_first + 1) & (conn->wants_size - 1);
-    conn->wants_n--;
-    return want;
+    conn->pending_first = (conn->pending_first + 1) & (conn->pending_size - 1);
+    conn->pending_n--;
+    return next;
 }
 
 /* Callbacks may close or free the connection; *gone is set then. */
@@ -125,8 +125,7 @@ static void connection_drop_socket(struct redis_conn *conn) {
         close(conn->fd.fd);
         conn->fd.fd = -1;
     }
-    redis_resolve_free(conn->resolve);
-    conn->resolve = NULL;
+    redis_resolve_cancel(&conn->resolve);
     redis_tls_free(conn->tls);
     conn->tls = NULL;
     redis_reader_free(conn->reader);
@@ -144,9 +143,9 @@ void redis_conn_close(struct redis_conn *conn) {
     conn->taking = NULL;
     idem_timer_clear(conn->loop, &conn->timer);
     connection_drop_socket(conn);
-    free(conn->wants);
-    conn->wants = NULL;
-    conn->wants_size = conn->wants_first = conn->wants_n = 0;
+    free(conn->pending);
+    conn->pending = NULL;
+    conn->pending_size = conn->pending_first = conn->pending_n = 0;
     connection_set_state(conn, REDIS_CONN_OFF);
 }
 
@@ -165,7 +164,7 @@ int64_t redis_pause_ms(unsigned tries) {
 /* Notifies every pending reply, then the role; either may close the connection. */
 static void connection_lose(struct redis_conn *conn) {
     struct watcher watcher;
-    struct redis_want want;
+    struct redis_pending next;
 
     conn->was_ready = conn->state == REDIS_CONN_READY;
     if (conn->ready_since != 0 && idem_loop_now() - conn->ready_since >= STEADY_MS)
@@ -177,11 +176,11 @@ static void connection_lose(struct redis_conn *conn) {
     if (conn->tries < 16)
         conn->tries++;
     connection_watch_begin(conn, &watcher);
-    while (!watcher.gone && conn->wants_n > 0) {
-        want = connection_want_pop(conn);
-        want.take(conn, want.data, NULL);
+    while (!watcher.gone && conn->pending_n > 0) {
+        next = connection_pending_pop(conn);
+        next.take(conn, next.data, NULL);
     }
-    if (!watcher.gone)
+    if (!watcher.gone && conn->role->lost != NULL)
         conn->role->lost(conn);
     (void)connection_watch_end(conn, &watcher);
 }
@@ -194,6 +193,13 @@ void redis_conn_fail(struct redis_conn *conn, int code, const char *why, ...) {
     va_end(args);
     conn->code = code;
     connection_lose(conn);
+}
+
+void redis_conn_refuse(struct redis_conn *conn, const char *why) {
+    if (conn->role->refused != NULL)
+        conn->role->refused(conn, why);
+    else
+        redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
 }
 
 /* Tries the next address of the name; without one the connection is lost. */
@@ -275,14 +281,25 @@ bool redis_conn_send(struct redis_conn *conn, const char *bytes, size_t len, red
                      void *data) {
     if (conn->state != REDIS_CONN_GREETING && conn->state != REDIS_CONN_READY)
         return false;
-    if (take != NULL && !connection_want_push(conn, (struct redis_want){take, data}))
+    if (take != NULL && !connection_pending_push(conn, (struct redis_pending){take, data}))
         return false;
     idem_buffer_put(&conn->out, bytes, len);
-    if (conn->state == REDIS_CONN_READY && conn->wants_n == 1) {
+    if (conn->state == REDIS_CONN_READY && conn->pending_n == 1) {
         conn->heard = idem_loop_now();
         if (conn->timer.link == NULL) /* a running timer rechecks `heard` */
             idem_timer_set(conn->loop, &conn->timer, conn->config->timeout_ms);
     }
+    return true;
+}
+
+bool redis_conn_command(struct redis_conn *conn, redis_reply_fn *take, void *data, ...) {
+    va_list texts;
+
+    if (!redis_conn_send(conn, "", 0, take, data))
+        return false;
+    va_start(texts, data);
+    redis_put_command_of(&conn->out, texts);
+    va_end(texts);
     return true;
 }
 
@@ -300,18 +317,18 @@ static bool connection_take_reply(struct redis_conn *conn, struct redis_reply *r
     struct redis_reader *reader = conn->reader;
     struct redis_taking taking = {.reply = reply, .outer = conn->taking};
     struct watcher watcher;
-    struct redis_want want;
+    struct redis_pending next;
     bool gone;
 
     connection_watch_begin(conn, &watcher);
     conn->taking = &taking;
-    if (conn->role->push != NULL && conn->wants_n == 0) {
+    if (conn->role->push != NULL && conn->pending_n == 0) {
         conn->role->push(conn, reply);
-    } else if (conn->wants_n == 0) {
+    } else if (conn->pending_n == 0) {
         redis_conn_fail(conn, IDEM_E_REFUSED, "the server answered what was not asked");
     } else {
-        want = connection_want_pop(conn);
-        want.take(conn, want.data, reply);
+        next = connection_pending_pop(conn);
+        next.take(conn, next.data, reply);
     }
     gone = connection_watch_end(conn, &watcher);
     redis_reply_free(taking.reply);
@@ -500,20 +517,17 @@ static void connection_connect(struct redis_conn *conn) {
         connection_try_next(conn, errno);
 }
 
-static void connection_resolved(void *data, const struct sockaddr_storage *addresses, size_t n,
-                                const char *why) {
+static void connection_resolved(void *data) {
     struct redis_conn *conn = data;
+    struct redis_addresses found = redis_resolve_end(&conn->resolve);
+    size_t max = sizeof(conn->addresses) / sizeof(conn->addresses[0]);
 
-    redis_resolve_free(conn->resolve);
-    conn->resolve = NULL;
-    if (n == 0) {
-        redis_conn_fail(conn, IDEM_E_REFUSED, "its name cannot be looked up: %s", why);
+    if (found.n == 0) {
+        redis_conn_fail(conn, IDEM_E_REFUSED, "its name cannot be looked up: %s", found.why);
         return;
     }
-    if (n > sizeof(conn->addresses) / sizeof(conn->addresses[0]))
-        n = sizeof(conn->addresses) / sizeof(conn->addresses[0]);
-    memcpy(conn->addresses, addresses, n * sizeof(*addresses));
-    conn->addresses_n = n;
+    conn->addresses_n = found.n < max ? found.n : max;
+    memcpy(conn->addresses, found.at, conn->addresses_n * sizeof(found.at[0]));
     conn->address_at = 0;
     connection_connect(conn);
 }
@@ -564,8 +578,8 @@ static void connection_resolve(struct redis_conn *conn) {
         return;
     }
     connection_set_state(conn, REDIS_CONN_RESOLVING);
-    conn->resolve = redis_resolve_new(conn->loop, &conn->host, connection_resolved, conn, &err);
-    if (conn->resolve == NULL)
+    if (redis_resolve_begin(&conn->resolve, conn->loop, &conn->host, connection_resolved, conn,
+                            &err) != 0)
         redis_conn_fail(conn, err.code, "%s", err.text);
 }
 
@@ -597,7 +611,7 @@ static bool connection_is_heard(struct redis_conn *conn) {
         return false;
     if (conn->state > REDIS_CONN_RESOLVING && conn->state < REDIS_CONN_READY)
         idem_timer_set(conn->loop, &conn->timer, GRACE_MS);
-    return conn->state != REDIS_CONN_READY || conn->wants_n == 0;
+    return conn->state != REDIS_CONN_READY || conn->pending_n == 0;
 }
 
 static void connection_timer_fire(struct idem_timer *timer) {
@@ -618,7 +632,7 @@ static void connection_timer_fire(struct idem_timer *timer) {
         redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms%s",
                         (long long)conn->connect_ms,
                         conn->state == REDIS_CONN_SHAKING ? "; does the server speak TLS?" : "");
-    } else if (conn->wants_n > 0) {
+    } else if (conn->pending_n > 0) {
         if (silent < conn->config->timeout_ms) {
             idem_timer_set(conn->loop, timer, conn->config->timeout_ms - silent);
             return;
@@ -669,7 +683,7 @@ void redis_conn_ready(struct redis_conn *conn) {
     connection_set_state(conn, REDIS_CONN_READY);
     conn->why[0] = '\0';
     conn->heard = conn->ready_since = idem_loop_now();
-    if (conn->wants_n > 0)
+    if (conn->pending_n > 0)
         idem_timer_set(conn->loop, &conn->timer, conn->config->timeout_ms);
     else
         idem_timer_clear(conn->loop, &conn->timer);

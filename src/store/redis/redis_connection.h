@@ -5,6 +5,7 @@
 #define IDEM_STORE_REDIS_REDIS_CONNECTION_H
 
 #include <hiredis/read.h>
+#include <stdarg.h>
 #include <sys/socket.h>
 
 #include "base/buffer.h"
@@ -53,7 +54,7 @@ struct redis_config {
     int replicas;                            /* that must have a change before it is acknowledged */
     int64_t sentinel_grace_ms; /* claims are granted for this long while no sentinel responds */
     int db;
-    bool db_said;
+    bool db_given;
     bool tls, tls_verify;
     char *tls_ca, *tls_cert, *tls_key, *tls_name; /* NULL: the system's, none, none, the host's */
     bool unsafe;
@@ -72,6 +73,7 @@ void redis_put_text(struct idem_buffer *buffer, const char *text);
 void redis_put_number(struct idem_buffer *buffer, int64_t number);
 /* Adds a complete command made of texts; NULL ends the list. */
 void redis_put_command(struct idem_buffer *buffer, ...) __attribute__((sentinel));
+void redis_put_command_of(struct idem_buffer *buffer, va_list texts);
 
 /* Replies, as the reader builds them. */
 
@@ -132,23 +134,30 @@ bool redis_tls_ready(const struct redis_tls *tls);
 
 #define REDIS_ADDRESSES_MAX 32 /* per name; a lookup with this many may be incomplete */
 
-struct redis_resolve;
-/* Looks up a name in a thread. `done` runs from the loop; the addresses are borrowed until it
-   returns. The owner may free the lookup at any time, also inside `done`; the thread ends by
-   itself. */
-typedef void redis_resolved_fn(void *data, const struct sockaddr_storage *addresses, size_t n,
-                               const char *why);
-struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct idem_host_name *host,
-                                        redis_resolved_fn *done, void *data,
-                                        struct idem_error *err);
-void redis_resolve_free(struct redis_resolve *resolve);
+/* A lookup of a name, in a thread. */
+struct redis_resolve {
+    struct idem_offload *offload; /* NULL: none */
+    struct redis_lookup *lookup;
+};
+struct redis_addresses {
+    struct sockaddr_storage at[REDIS_ADDRESSES_MAX];
+    size_t n;        /* 0: it failed, for this reason: */
+    const char *why; /* static */
+};
+/* `done` runs from the loop, and calls redis_resolve_end(). A lookup that is cancelled before
+   leaves its thread to itself. 0, or a code. */
+int redis_resolve_begin(struct redis_resolve *resolve, struct idem_loop *loop,
+                        const struct idem_host_name *host, void (*done)(void *data), void *data,
+                        struct idem_error *err);
+struct redis_addresses redis_resolve_end(struct redis_resolve *resolve);
+void redis_resolve_cancel(struct redis_resolve *resolve); /* no effect without one */
 
 struct redis_conn;
 struct redis_taking;
 typedef void redis_reply_fn(struct redis_conn *conn, void *data, const struct redis_reply *reply);
 
 /* A pending reply; `take` gets NULL if the connection was lost before the reply arrived. */
-struct redis_want {
+struct redis_pending {
     redis_reply_fn *take;
     void *data;
 };
@@ -168,10 +177,10 @@ struct redis_role {
     void (*greet)(
         struct redis_conn *conn); /* sends commands; later calls redis_conn_ready() or _fail() */
     void (*refused)(struct redis_conn *conn,
-                    const char *why); /* by the server: fails the connection */
-    void (*lost)(
-        struct redis_conn *conn); /* runs after all pending replies got NULL; the connection tries
-                                     again unless closed here. conn->why has the reason */
+                    const char *why); /* by the server: fails the connection; NULL: only that */
+    void (*lost)(struct redis_conn *conn); /* runs after all pending replies got NULL; the
+                                              connection tries again unless closed here. conn->why
+                                              has the reason. NULL: nothing to do */
     void (*push)(struct redis_conn *conn,
                  const struct redis_reply *reply); /* a reply without a pending command; or NULL */
 };
@@ -189,7 +198,7 @@ struct redis_conn {
     enum redis_conn_state state;
     struct idem_fd fd;
     struct idem_timer timer;
-    struct redis_resolve *resolve;
+    struct redis_resolve resolve;
     struct sockaddr_storage addresses[8];
     size_t addresses_n, address_at;
     int64_t connect_ms;    /* limit of an attempt to connect: the config's, or less */
@@ -198,8 +207,8 @@ struct redis_conn {
     struct redis_reader *reader;
     struct idem_buffer out, cipher; /* cipher: with TLS, the bytes for the socket */
     size_t out_at, cipher_at;
-    struct redis_want *wants; /* a ring of `wants_size`, a power of two */
-    size_t wants_size, wants_first, wants_n;
+    struct redis_pending *pending; /* a ring of `pending_size`, a power of two */
+    size_t pending_size, pending_first, pending_n;
     int64_t heard;       /* when bytes arrived last, or the oldest pending command was sent */
     unsigned tries;      /* since the last steady connection */
     int64_t ready_since; /* 0: not ready */
@@ -226,6 +235,8 @@ void redis_conn_close(struct redis_conn *conn);
 /* Treats the connection as lost; the next attempt follows after a pause. */
 void redis_conn_fail(struct redis_conn *conn, int code, const char *why, ...)
     __attribute__((format(printf, 3, 4)));
+/* The server refuses the connection, which fails. */
+void redis_conn_refuse(struct redis_conn *conn, const char *why);
 void redis_conn_ready(struct redis_conn *conn);
 /* True while an attempt to connect is under way. */
 bool redis_conn_is_made(const struct redis_conn *conn);
@@ -236,6 +247,9 @@ int64_t redis_pause_ms(unsigned tries);
    False without memory, or while the connection is neither greeting nor ready. */
 bool redis_conn_send(struct redis_conn *conn, const char *bytes, size_t len, redis_reply_fn *take,
                      void *data);
+/* The same for a command made of texts; NULL ends the list. */
+bool redis_conn_command(struct redis_conn *conn, redis_reply_fn *take, void *data, ...)
+    __attribute__((sentinel));
 void redis_conn_flush(struct redis_conn *conn);
 /* Reads pending bytes without waiting for the loop: the host may have been suspended. */
 void redis_conn_pump(struct redis_conn *conn);

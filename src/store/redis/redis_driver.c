@@ -59,35 +59,27 @@ static void driver_take_tally(struct redis_conn *conn, void *data,
    count events that the new one never sees. */
 static bool store_send_tally(struct redis_store *store) {
     struct redis_node *node = store->nodes;
-    struct idem_buffer out = {0};
-    bool first = true;
+    char n[24];
 
     if (store->remote.tally_flying > 0)
         return false;
     if (redis_sentinel_holds(store))
         return true;
     if (store->config.kind == REDIS_CLUSTER)
-        node = store->slots[redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME))];
-    if (node == NULL || node->conn.state != REDIS_CONN_READY ||
-        redis_tally_write(store, &out) == 0 || out.failed) {
-        idem_buffer_release(&out);
+        node = store->slots[redis_cluster_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME))];
+    if (node == NULL || node->conn.state != REDIS_CONN_READY)
         return true;
-    }
     for (int i = 0; i < IDEM_EVENT__COUNT; i++) {
         if (store->remote.tally[i] == 0)
             continue;
-        if (!redis_conn_send(&node->conn, out.at, first ? out.len : 0, driver_take_tally,
-                             &store->remote.tally_sent[i])) {
-            if (!first) /* the commands are queued, and their replies would have no callback */
-                redis_conn_fail(&node->conn, IDEM_E_NOMEM, "no memory for an answer");
-            idem_buffer_release(&out);
-            return true;
-        }
-        first = false;
+        snprintf(n, sizeof(n), "%lld", (long long)store->remote.tally[i]);
+        if (!redis_conn_command(&node->conn, driver_take_tally, &store->remote.tally_sent[i],
+                                "HINCRBY", REDIS_EVENTS_NAME, idem_event_name((enum idem_event)i),
+                                n, NULL))
+            break;
         remote_tally_sent(&store->remote, i);
     }
     redis_conn_flush(&node->conn);
-    idem_buffer_release(&out);
     return true;
 }
 
@@ -99,7 +91,7 @@ static void driver_tally_send(struct remote *r) {
 
 static bool node_is_waiting(const struct redis_node *node) {
     return node->conn.state == REDIS_CONN_READY &&
-           (node->conn.wants_n > 0 || node->conn.out.len > 0 || node->conn.cipher.len > 0);
+           (node->conn.pending_n > 0 || node->conn.out.len > 0 || node->conn.cipher.len > 0);
 }
 
 static nfds_t driver_drain(struct remote *r, struct pollfd fds[REMOTE_POLL_MAX]) {

@@ -50,11 +50,11 @@ static void node_take_auth(struct redis_conn *conn, void *data, const struct red
     if (reply == NULL || reply->type != REDIS_REPLY_ERROR || redis_greet_full(conn, reply))
         return;
     if (redis_reply_is(reply, "WRONGPASS"))
-        conn->role->refused(conn, "the server refuses the user or the password");
+        redis_conn_refuse(conn, "the server refuses the user or the password");
     else if (strstr(reply->text, "without any password") != NULL)
-        conn->role->refused(conn, "a password is given, and the server has none");
+        redis_conn_refuse(conn, "a password is given, and the server has none");
     else
-        conn->role->refused(conn, "the server does not take AUTH");
+        redis_conn_refuse(conn, "the server does not take AUTH");
 }
 
 /* Without SELECT every command would go to another database. */
@@ -63,9 +63,9 @@ static void node_take_select(struct redis_conn *conn, void *data, const struct r
     if (reply == NULL || reply->type != REDIS_REPLY_ERROR || redis_reply_is(reply, "NOAUTH") ||
         redis_greet_full(conn, reply))
         return; /* a later reply reports the missing password */
-    conn->role->refused(conn, redis_reply_is(reply, "NOPERM")
-                                  ? "the user may not SELECT the database: give it +select"
-                                  : "the server has no such database");
+    redis_conn_refuse(conn, redis_reply_is(reply, "NOPERM")
+                                ? "the user may not SELECT the database: give it +select"
+                                : "the server has no such database");
 }
 
 /* The client name only helps operators: its failure is ignored. */
@@ -81,6 +81,7 @@ void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data) {
     const char *user = sentinel ? config->sentinel_user : config->user;
     const char *password = sentinel ? config->sentinel_password : config->password;
     struct idem_buffer out = {0};
+    char db[12];
 
     if (password != NULL) {
         if (user != NULL)
@@ -89,18 +90,14 @@ void redis_greet(struct redis_conn *conn, redis_reply_fn *last, void *data) {
             redis_put_command(&out, "AUTH", password, NULL);
         (void)redis_conn_send(conn, out.at, out.len, node_take_auth, NULL);
         explicit_bzero(out.at, out.len);
-        out.len = 0;
+        idem_buffer_release(&out);
     }
     if (config->db != 0 && !sentinel) {
-        redis_put_head(&out, 2);
-        redis_put_text(&out, "SELECT");
-        redis_put_number(&out, config->db);
-        (void)redis_conn_send(conn, out.at, out.len, node_take_select, NULL);
-        out.len = 0;
+        snprintf(db, sizeof(db), "%d", config->db);
+        (void)redis_conn_command(conn, node_take_select, NULL, "SELECT", db, NULL);
     }
-    redis_put_command(&out, "CLIENT", "SETNAME", config->name, NULL);
-    (void)redis_conn_send(conn, out.at, out.len, last == NULL ? node_take_name : last, data);
-    idem_buffer_release(&out);
+    (void)redis_conn_command(conn, last == NULL ? node_take_name : last, data, "CLIENT", "SETNAME",
+                             config->name, NULL);
 }
 
 /* INFO. */
@@ -137,25 +134,18 @@ static unsigned node_parse_version(const char *text) {
     return (unsigned)version;
 }
 
-static bool node_policy_evicts(const char *policy) {
-    return strcmp(policy, "noeviction") != 0;
-}
-
 /* A server that was suspended may still have commands of the previous connection to read. They
    must not run after commands sent from now on: a claim that was given up and released would
    come to life again. So this ends the previous connection, if the server is the same process:
    another process has other client IDs. */
 static void node_fence(struct redis_conn *conn, struct redis_node *node, const char *info) {
     char run[sizeof(node->run_id)], id[24];
-    struct idem_buffer out = {0};
 
     if (!redis_info_get(info, "run_id", run, sizeof(run)))
         run[0] = '\0';
     if (node->client_id != 0 && run[0] != '\0' && strcmp(run, node->run_id) == 0) {
         snprintf(id, sizeof(id), "%lld", node->client_id);
-        redis_put_command(&out, "CLIENT", "KILL", "ID", id, NULL);
-        (void)redis_conn_send(conn, out.at, out.len, redis_take_nothing, NULL);
-        idem_buffer_release(&out);
+        (void)redis_conn_command(conn, redis_take_nothing, NULL, "CLIENT", "KILL", "ID", id, NULL);
     }
     memcpy(node->run_id, run, sizeof(run));
 }
@@ -221,7 +211,7 @@ static void node_take_info(struct redis_conn *conn, void *data, const struct red
                     "the server is a replica, which takes no writes; name its master, or use "
                     "redis+sentinel:");
     } else if (redis_info_get(reply->text, "maxmemory_policy", value, sizeof(value)) &&
-               node_policy_evicts(value)) {
+               strcmp(value, "noeviction") != 0) {
         if (!store->config.unsafe)
             node_refuse(conn, true,
                         "maxmemory-policy evicts, so that what was done may be forgotten and run "
@@ -298,14 +288,9 @@ static void node_request_settings(struct redis_conn *conn, struct redis_node *no
     static const char *const names[] = {"save", "appendonly", "appendfsync",
                                         "no-appendfsync-on-rewrite", "min-replicas-to-write"};
     size_t n = node->store->remote.base.fact == NULL ? 2 : sizeof(names) / sizeof(names[0]);
-    struct idem_buffer out = {0};
 
-    for (size_t i = 0; i < n; i++) {
-        out.len = 0;
-        redis_put_command(&out, "CONFIG", "GET", names[i], NULL);
-        (void)redis_conn_send(conn, out.at, out.len, node_take_config, node);
-    }
-    idem_buffer_release(&out);
+    for (size_t i = 0; i < n; i++)
+        (void)redis_conn_command(conn, node_take_config, node, "CONFIG", "GET", names[i], NULL);
 }
 
 static bool reply_is_text(const struct redis_reply *reply, const char *text) {
@@ -329,37 +314,20 @@ static void node_take_hello(struct redis_conn *conn, void *data, const struct re
         }
 }
 
-static void node_request_hello(struct redis_conn *conn) {
-    struct idem_buffer out = {0};
-
-    redis_put_command(&out, "HELLO", NULL);
-    (void)redis_conn_send(conn, out.at, out.len, node_take_hello, NULL);
-    idem_buffer_release(&out);
-}
-
 static void node_greet(struct redis_conn *conn) {
     struct redis_node *node = conn->data;
-    const struct redis_scripts *scripts = &node->store->scripts;
-    struct idem_buffer out = {0};
 
     node->saves = false;
     redis_greet(conn, NULL, NULL);
-    redis_put_command(&out, "INFO", NULL);
-    (void)redis_conn_send(conn, out.at, out.len, node_take_info, node);
-    out.len = 0;
+    (void)redis_conn_command(conn, node_take_info, node, "INFO", NULL);
     if (conn->config->replicas > 0)
-        node_request_hello(conn);
-    redis_put_command(&out, "CLIENT", "ID", NULL);
-    (void)redis_conn_send(conn, out.at, out.len, node_take_id, node);
+        (void)redis_conn_command(conn, node_take_hello, NULL, "HELLO", NULL);
+    (void)redis_conn_command(conn, node_take_id, node, "CLIENT", "ID", NULL);
     node_request_settings(conn, node);
-    for (int i = 0; i < REDIS_SCRIPT__COUNT; i++) {
-        out.len = 0;
-        redis_put_command(&out, "SCRIPT", "LOAD", scripts->text[i], NULL);
-        (void)redis_conn_send(
-            conn, out.at, out.len,
-            i + 1 < REDIS_SCRIPT__COUNT ? node_take_script : node_take_last_script, node);
-    }
-    idem_buffer_release(&out);
+    for (int i = 0; i < REDIS_SCRIPT__COUNT; i++)
+        (void)redis_conn_command(
+            conn, i + 1 < REDIS_SCRIPT__COUNT ? node_take_script : node_take_last_script, node,
+            "SCRIPT", "LOAD", node->store->scripts.text[i], NULL);
     redis_conn_flush(conn);
 }
 
@@ -427,10 +395,8 @@ static void node_take_role(struct redis_conn *conn, void *data, const struct red
 }
 
 void redis_node_check_role(struct redis_node *node) {
-    static const char role[] = "*1\r\n$4\r\nROLE\r\n";
-
     if (node->conn.state == REDIS_CONN_READY &&
-        redis_conn_send(&node->conn, role, sizeof(role) - 1, node_take_role, node))
+        redis_conn_command(&node->conn, node_take_role, node, "ROLE", NULL))
         redis_conn_flush(&node->conn);
 }
 

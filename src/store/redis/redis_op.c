@@ -92,7 +92,7 @@ int redis_job_begin(struct remote_op *op) {
     else
         job->at = NULL;
     if (remote_op_is_keyed(op) && job->store->config.kind == REDIS_CLUSTER)
-        job->slot = redis_slot(name, redis_name(&op->copy.key, name));
+        job->slot = redis_cluster_slot(name, redis_name(&op->copy.key, name));
     return 0;
 }
 
@@ -104,7 +104,7 @@ void redis_job_turn(struct remote_op *op) {
 
 /* The connection was lost before the reply arrived. */
 static void job_lost(struct redis_job *job) {
-    if (job->base.wanted > 0) /* the other pending replies are notified as well */
+    if (job->base.responses_due > 0) /* the other pending replies are notified as well */
         return;
     job->base.lost = true;
     remote_op_lost(&job->base);
@@ -120,15 +120,12 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
 
 /* Sends the commands; false: not possible now. */
 static bool job_send(struct redis_job *job, struct redis_node *node) {
-    static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
-
-    if (job->asking &&
-        !redis_conn_send(&node->conn, asking, sizeof(asking) - 1, redis_take_nothing, NULL))
+    if (job->asking && !redis_conn_command(&node->conn, redis_take_nothing, NULL, "ASKING", NULL))
         return false;
     if (!redis_conn_send(&node->conn, job->command.at, job->command.len, op_take_reply, job))
         return false;
-    job->base.wanted++;
-    for (unsigned i = 1; i < job->replies; i++, job->base.wanted++)
+    job->base.responses_due++;
+    for (unsigned i = 1; i < job->replies; i++, job->base.responses_due++)
         if (!redis_conn_send(&node->conn, "", 0, op_take_reply, job)) {
             redis_conn_fail(&node->conn, IDEM_E_NOMEM, "no memory for an answer");
             break;
@@ -160,7 +157,7 @@ static bool job_ready(struct redis_job *job) {
 
 /* True for an operation that changes a record, while a failover is under way. */
 static bool job_is_held(const struct redis_job *job) {
-    return redis_sentinel_holds(job->store) && !remote_op_looks(&job->base);
+    return redis_sentinel_holds(job->store) && !remote_op_only_reads(&job->base);
 }
 
 static bool job_grants(const struct redis_job *job) {
@@ -192,7 +189,7 @@ static int job_refusal(struct redis_job *job, const struct redis_node *node) {
 /* True if no host of the URL leads to a master or to a map of the cluster. Before there is a node,
    nothing else shows that waiting does not help. */
 static bool store_is_down(const struct redis_store *store) {
-    return store->remote.unreachable && (store->nodes == NULL || !redis_is_mapped(store));
+    return store->remote.unreachable && (store->nodes == NULL || !redis_cluster_is_mapped(store));
 }
 
 void redis_flush_run(struct idem_task *task) {
@@ -213,7 +210,7 @@ void redis_flush_run(struct idem_task *task) {
             remote_op_give_up(op, "the server cannot be reached");
             continue;
         }
-        if (!redis_is_mapped(store)) {
+        if (!redis_cluster_is_mapped(store)) {
             remote_op_pause(&job->base);
             continue;
         }
@@ -222,7 +219,7 @@ void redis_flush_run(struct idem_task *task) {
             remote_op_complete(&job->base, job->base.copy.error.code);
             continue;
         }
-        node = redis_route(store, job);
+        node = redis_cluster_route(store, job);
         refusal = job_refusal(job, node);
         if (refusal != 0) {
             remote_op_complete(&job->base, refusal);
@@ -250,7 +247,7 @@ void redis_flush_run(struct idem_task *task) {
 }
 
 void redis_store_ready(struct redis_store *store) {
-    store->remote.unreachable &= !redis_is_mapped(store);
+    store->remote.unreachable &= !redis_cluster_is_mapped(store);
     redis_cluster_begin(store);
     remote_ready(&store->remote);
     redis_wake_renew(store);
@@ -271,17 +268,13 @@ bool redis_is_passing(const struct redis_reply *reply) {
    ends. */
 static void store_load_scripts(struct redis_store *store, struct redis_conn *conn) {
     struct redis_node *node = conn->data;
-    struct idem_buffer out = {0};
 
     if (node->loaded)
         return;
     node->loaded = true;
-    for (int i = 0; i < REDIS_SCRIPT__COUNT; i++) {
-        out.len = 0;
-        redis_put_command(&out, "SCRIPT", "LOAD", store->scripts.text[i], NULL);
-        (void)redis_conn_send(conn, out.at, out.len, redis_take_nothing, NULL);
-    }
-    idem_buffer_release(&out);
+    for (int i = 0; i < REDIS_SCRIPT__COUNT; i++)
+        (void)redis_conn_command(conn, redis_take_nothing, NULL, "SCRIPT", "LOAD",
+                                 store->scripts.text[i], NULL);
 }
 
 /* Before 7.0 a script's error contains the server's error in its text: " -READONLY ...". */
@@ -327,7 +320,7 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
     }
     if (redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK")) {
         job->at = job->scan != NULL ? job->at : NULL;
-        if (!redis_redirect(job, reply))
+        if (!redis_cluster_redirect(job, reply))
             return false;
         /* Two servers that redirect to each other do not agree yet: give them time. */
         if (job->redirects > REDIRECTS_AT_ONCE)
@@ -362,13 +355,13 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
 /* Takes the reply that determines the result. */
 static void job_settle(struct redis_job *job, struct redis_conn *conn,
                        const struct redis_reply *reply) {
-    int rc = 0;
+    int rc = redis_job_take(job, reply);
 
-    switch (redis_job_take(job, reply, &rc)) {
+    switch (rc) {
     case REDIS_MORE:
         return;
     case REDIS_AGAIN:
-        if (job->base.wanted == 0)
+        if (job->base.responses_due == 0)
             redis_job_turn(&job->base);
         return;
     case REDIS_STUCK:
@@ -379,9 +372,8 @@ static void job_settle(struct redis_job *job, struct redis_conn *conn,
             remote_op_complete(&job->base, rc);
         }
         return;
-    case REDIS_DONE:
+    default:
         remote_op_complete(&job->base, remote_op_judge(&job->base, rc));
-        return;
     }
 }
 
@@ -411,7 +403,7 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
     struct redis_job *job = data;
     const struct redis_reply *deciding = reply;
 
-    job->base.wanted--;
+    job->base.responses_due--;
     if (remote_op_is_gone(&job->base))
         return;
     if (reply == NULL) {
@@ -423,7 +415,8 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
         return;
     }
     /* The new master may never see a change that the old one acknowledged: send it again there. */
-    if (job_is_held(job) && (remote_op_repeats(&job->base) || reply->type != REDIS_REPLY_ERROR)) {
+    if (job_is_held(job) &&
+        (remote_op_is_repeatable(&job->base) || reply->type != REDIS_REPLY_ERROR)) {
         job_lost(job);
         return;
     }
@@ -433,7 +426,7 @@ static void op_take_reply(struct redis_conn *conn, void *data, const struct redi
     if (job->scan == NULL && job_again(job, conn, deciding))
         return;
     if (job->store->config.replicas > 0 && deciding->type != REDIS_REPLY_ERROR &&
-        !remote_op_looks(&job->base)) {
+        !remote_op_only_reads(&job->base)) {
         job->last = redis_conn_hold(conn);
         redis_replication_await(conn->data, job);
         return;

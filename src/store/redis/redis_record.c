@@ -4,20 +4,13 @@
  */
 #include <string.h>
 
+#include "base/big_endian.h"
 #include "base/hex.h"
 #include "store/redis/redis_connection.h"
 
 #define FORM 225 /* the first byte: format 1. 226 to 239 are later formats */
 #define FORM_LAST 239
 #define LIFE_AT 64 /* offset of the life; `due` follows */
-
-enum {
-    FLAG_LOCK = 1,
-    FLAG_KEPT = 2,
-    FLAG_FINAL = 4,
-    FLAG_RELEASED = 8,
-    FLAG_BOUND = 16,
-};
 
 /* Names. */
 
@@ -41,12 +34,9 @@ struct reader {
     const unsigned char *at;
 };
 
-static uint64_t reader_get(struct reader *r, int bytes) {
-    uint64_t n = 0;
-
-    while (bytes-- > 0)
-        n = n << 8 | *r->at++;
-    return n;
+static uint64_t reader_get(struct reader *r, size_t bytes) {
+    r->at += bytes;
+    return idem_be_get(r->at - bytes, bytes);
 }
 
 static void reader_get_bytes(struct reader *r, void *out, size_t len) {
@@ -59,12 +49,11 @@ static void reader_get_fingerprint(struct reader *r, struct idem_fingerprint *re
     reader_get_bytes(r, ret->hash, IDEM_HASH_LEN);
 }
 
-static void record_put(struct idem_buffer *out, uint64_t n, int bytes) {
+static void record_put(struct idem_buffer *out, uint64_t n, size_t bytes) {
     unsigned char text[8];
 
-    for (int i = 0; i < bytes; i++)
-        text[i] = (unsigned char)(n >> (8 * (bytes - 1 - i)));
-    idem_buffer_put(out, text, (size_t)bytes);
+    idem_be_put(text, n, bytes);
+    idem_buffer_put(out, text, bytes);
 }
 
 /* Times that are relative in the store, and absolute in memory. */
@@ -119,21 +108,15 @@ int redis_record_decode(struct idem_bytes bytes, int64_t now, int64_t left,
     struct idem_record record = {0};
     size_t label, reason, need;
     struct ages ages;
-    unsigned flags;
     int rc = record_check_form(bytes);
 
     if (rc != 0)
         return rc;
     if (now < 0 || now > REDIS_MS_MAX || left < 0 || left > REDIS_MS_MAX)
         return IDEM_E_CORRUPT;
-    flags = (unsigned)reader_get(&r, 1);
+    idem_record_set_flags(&record, (unsigned)reader_get(&r, 1));
     record.state = (enum idem_state)reader_get(&r, 1);
     record.prior.state = (enum idem_state)reader_get(&r, 1);
-    record.lock = (flags & FLAG_LOCK) != 0;
-    record.kept = (flags & FLAG_KEPT) != 0;
-    record.final = (flags & FLAG_FINAL) != 0;
-    record.released = (flags & FLAG_RELEASED) != 0;
-    record.bound = (flags & FLAG_BOUND) != 0;
     record.attempt = (uint32_t)reader_get(&r, 4);
     record.tries = (uint32_t)reader_get(&r, 4);
     reader_get_bytes(&r, record.owner, IDEM_OWNER_LEN);
@@ -178,18 +161,9 @@ bool redis_record_glance(const unsigned char *bytes, size_t len, int64_t left,
     return true;
 }
 
-static unsigned record_flag(bool set, unsigned bit) {
-    return set ? bit : 0;
-}
-
 void redis_record_begin(const struct idem_record *record, struct idem_buffer *out) {
     record_put(out, FORM, 1);
-    record_put(out,
-               record_flag(record->lock, FLAG_LOCK) | record_flag(record->kept, FLAG_KEPT) |
-                   record_flag(record->final, FLAG_FINAL) |
-                   record_flag(record->released, FLAG_RELEASED) |
-                   record_flag(record->bound, FLAG_BOUND),
-               1);
+    record_put(out, idem_record_flags(record), 1);
     record_put(out, record->state, 1);
     record_put(out, IDEM_ABSENT, 1);
     record_put(out, record->attempt, 4);

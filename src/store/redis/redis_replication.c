@@ -230,17 +230,9 @@ static void replication_take_info(struct redis_conn *conn, void *data,
 }
 
 static void replication_greet(struct redis_conn *conn) {
-    struct idem_buffer out = {0};
-
     redis_greet(conn, NULL, NULL);
-    redis_put_command(&out, "INFO", "server", NULL);
-    (void)redis_conn_send(conn, out.at, out.len, replication_take_info, conn->data);
-    idem_buffer_release(&out);
+    (void)redis_conn_command(conn, replication_take_info, conn->data, "INFO", "server", NULL);
     redis_conn_flush(conn);
-}
-
-static void replication_refused(struct redis_conn *conn, const char *why) {
-    redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
 }
 
 static void replication_lost(struct redis_conn *conn) {
@@ -254,8 +246,8 @@ static void replication_lost(struct redis_conn *conn) {
     node_end_all(node, replication->lagging ? REDIS_TOO_FEW : REDIS_ASK_AGAIN);
 }
 
-static const struct redis_role replication_role = {
-    .greet = replication_greet, .refused = replication_refused, .lost = replication_lost};
+static const struct redis_role replication_role = {.greet = replication_greet,
+                                                   .lost = replication_lost};
 
 void redis_replication_init(struct redis_node *node, const struct idem_host_name *host) {
     struct redis_replication *replication = &node->replication;

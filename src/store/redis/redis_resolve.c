@@ -12,70 +12,52 @@
 #include "store/redis/redis_store.h"
 
 /* Shared by the thread and the owner. */
-struct lookup {
+struct redis_lookup {
     char name[256], port[8];
-    struct sockaddr_storage addresses[REDIS_ADDRESSES_MAX];
-    size_t n;
-    int why; /* of getaddrinfo() */
-};
-
-struct redis_resolve {
-    struct idem_offload *offload;
-    struct lookup *lookup;
-    redis_resolved_fn *done;
-    void *data;
+    struct redis_addresses found;
+    int code; /* of getaddrinfo() */
 };
 
 static void resolve_work(void *shared) {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
-    struct lookup *lookup = shared;
+    struct redis_lookup *lookup = shared;
 
-    lookup->why = getaddrinfo(lookup->name, lookup->port, &hints, &list);
-    for (struct addrinfo *at = list; at != NULL && lookup->n < REDIS_ADDRESSES_MAX;
+    lookup->code = getaddrinfo(lookup->name, lookup->port, &hints, &list);
+    for (struct addrinfo *at = list; at != NULL && lookup->found.n < REDIS_ADDRESSES_MAX;
          at = at->ai_next)
-        memcpy(&lookup->addresses[lookup->n++], at->ai_addr, at->ai_addrlen);
+        memcpy(&lookup->found.at[lookup->found.n++], at->ai_addr, at->ai_addrlen);
     if (list != NULL)
         freeaddrinfo(list);
 }
 
-static void resolve_done(void *data) {
-    struct redis_resolve *resolve = data;
-    struct lookup *lookup = resolve->lookup;
-    struct sockaddr_storage addresses[REDIS_ADDRESSES_MAX];
-    size_t n = lookup->n;
-
-    memcpy(addresses, lookup->addresses, sizeof(addresses));
-    resolve->done(resolve->data, addresses, n, n == 0 ? gai_strerror(lookup->why) : NULL);
-}
-
-struct redis_resolve *redis_resolve_new(struct idem_loop *loop, const struct idem_host_name *host,
-                                        redis_resolved_fn *done, void *data,
-                                        struct idem_error *err) {
+int redis_resolve_begin(struct redis_resolve *resolve, struct idem_loop *loop,
+                        const struct idem_host_name *host, void (*done)(void *data), void *data,
+                        struct idem_error *err) {
     static const struct idem_offload_kind kind = {resolve_work, free};
-    struct redis_resolve *resolve = calloc(1, sizeof(*resolve));
-    struct lookup *lookup = resolve == NULL ? NULL : calloc(1, sizeof(*lookup));
+    struct redis_lookup *lookup = calloc(1, sizeof(*lookup));
 
-    if (lookup == NULL) {
-        free(resolve);
-        idem_error_set(err, IDEM_E_NOMEM, "no memory to look a name up");
-        return NULL;
-    }
+    if (lookup == NULL)
+        return idem_error_set(err, IDEM_E_NOMEM, "no memory to look a name up");
     snprintf(lookup->name, sizeof(lookup->name), "%s", host->name);
     snprintf(lookup->port, sizeof(lookup->port), "%u", host->port);
-    *resolve = (struct redis_resolve){.lookup = lookup, .done = done, .data = data};
-    resolve->offload = idem_offload_new(loop, &kind, lookup, resolve_done, resolve);
+    resolve->lookup = lookup;
+    resolve->offload = idem_offload_new(loop, &kind, lookup, done, data);
     if (resolve->offload != NULL)
-        return resolve;
-    free(resolve);
-    idem_error_set(err, IDEM_E_REFUSED, "no descriptor or no thread to look a name up");
-    return NULL;
+        return 0;
+    return idem_error_set(err, IDEM_E_REFUSED, "no descriptor or no thread to look a name up");
 }
 
-void redis_resolve_free(struct redis_resolve *resolve) {
-    if (resolve == NULL)
-        return;
+void redis_resolve_cancel(struct redis_resolve *resolve) {
     idem_offload_free(resolve->offload);
-    free(resolve);
+    resolve->offload = NULL;
+}
+
+struct redis_addresses redis_resolve_end(struct redis_resolve *resolve) {
+    struct redis_addresses found = resolve->lookup->found;
+
+    found.why = found.n == 0 ? gai_strerror(resolve->lookup->code) : NULL;
+    redis_resolve_cancel(resolve);
+    return found;
 }
 
 /*
@@ -99,22 +81,22 @@ enum { COMMANDS, WAKE_UPS, REPLICATION, CONNECTIONS };
 struct redis_name_watch {
     struct redis_store *store;
     struct idem_timer timer;
-    struct redis_resolve *resolve;
+    struct redis_resolve resolve;
     unsigned misses[CONNECTIONS]; /* lookups in a row */
 };
 
-static bool name_watch_lists(const struct sockaddr_storage *addresses, size_t n,
+static bool name_watch_lists(const struct redis_addresses *found,
                              const struct sockaddr_storage *address) {
-    for (size_t i = 0; i < n; i++)
-        if (memcmp(&addresses[i], address, sizeof(*address)) == 0)
+    for (size_t i = 0; i < found->n; i++)
+        if (memcmp(&found->at[i], address, sizeof(*address)) == 0)
             return true;
     return false;
 }
 
 static void name_watch_check(struct redis_conn *conn, unsigned *misses,
-                             const struct sockaddr_storage *addresses, size_t n) {
+                             const struct redis_addresses *found) {
     bool missing = conn->state == REDIS_CONN_READY &&
-                   !name_watch_lists(addresses, n, &conn->addresses[conn->address_at]);
+                   !name_watch_lists(found, &conn->addresses[conn->address_at]);
 
     *misses = missing ? *misses + 1 : 0;
     if (*misses < MISSES_MAX)
@@ -123,22 +105,20 @@ static void name_watch_check(struct redis_conn *conn, unsigned *misses,
     redis_conn_fail(conn, IDEM_E_REFUSED, "its name has another address now");
 }
 
-static void name_watch_resolved(void *data, const struct sockaddr_storage *addresses, size_t n,
-                                const char *why) {
+static void name_watch_resolved(void *data) {
     struct redis_name_watch *watch = data;
     struct redis_store *store = watch->store;
+    struct redis_addresses found = redis_resolve_end(&watch->resolve);
     struct redis_conn *conns[CONNECTIONS] = {[COMMANDS] = &store->nodes->conn,
                                              [WAKE_UPS] = &store->nodes->wake,
                                              [REPLICATION] = &store->nodes->replication.conn};
 
-    (void)why;
-    redis_resolve_free(watch->resolve);
-    watch->resolve = NULL;
     idem_timer_set(store->remote.base.loop, &watch->timer, LOOKUP_MS);
     remote_enter(&store->remote);
     for (size_t i = 0;
-         n > 0 && n < REDIS_ADDRESSES_MAX && i < CONNECTIONS && !store->remote.closing; i++)
-        name_watch_check(conns[i], &watch->misses[i], addresses, n);
+         found.n > 0 && found.n < REDIS_ADDRESSES_MAX && i < CONNECTIONS && !store->remote.closing;
+         i++)
+        name_watch_check(conns[i], &watch->misses[i], &found);
     (void)remote_leave(&store->remote);
 }
 
@@ -147,10 +127,9 @@ static void name_watch_fire(struct idem_timer *timer) {
     struct redis_store *store = watch->store;
     struct redis_conn *conn = &store->nodes->conn;
 
-    if (conn->state == REDIS_CONN_READY)
-        watch->resolve = redis_resolve_new(store->remote.base.loop, &conn->host,
-                                           name_watch_resolved, watch, NULL);
-    if (watch->resolve == NULL)
+    if (conn->state != REDIS_CONN_READY ||
+        redis_resolve_begin(&watch->resolve, store->remote.base.loop, &conn->host,
+                            name_watch_resolved, watch, NULL) != 0)
         idem_timer_set(store->remote.base.loop, timer, LOOKUP_MS);
 }
 
@@ -173,6 +152,6 @@ void redis_name_watch_free(struct redis_name_watch *watch) {
     if (watch == NULL)
         return;
     idem_timer_clear(watch->store->remote.base.loop, &watch->timer);
-    redis_resolve_free(watch->resolve);
+    redis_resolve_cancel(&watch->resolve);
     free(watch);
 }

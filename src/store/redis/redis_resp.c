@@ -5,7 +5,6 @@
  * memory grows with the bytes received (about thirty times as much at most), never with an
  * announced length.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,20 +60,26 @@ void redis_put_number(struct idem_buffer *buffer, int64_t number) {
     redis_put_part(buffer, at, (size_t)(end - at));
 }
 
-void redis_put_command(struct idem_buffer *buffer, ...) {
-    va_list args;
+void redis_put_command_of(struct idem_buffer *buffer, va_list texts) {
+    va_list counted;
     const char *text;
     size_t n = 0;
 
-    va_start(args, buffer);
-    while (va_arg(args, const char *) != NULL)
+    va_copy(counted, texts);
+    while (va_arg(counted, const char *) != NULL)
         n++;
-    va_end(args);
+    va_end(counted);
     redis_put_head(buffer, n);
-    va_start(args, buffer);
-    while ((text = va_arg(args, const char *)) != NULL)
+    while ((text = va_arg(texts, const char *)) != NULL)
         redis_put_text(buffer, text);
-    va_end(args);
+}
+
+void redis_put_command(struct idem_buffer *buffer, ...) {
+    va_list texts;
+
+    va_start(texts, buffer);
+    redis_put_command_of(buffer, texts);
+    va_end(texts);
 }
 
 /* Replies. */

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/big_endian.h"
 #include "base/error.h"
+#include "base/words.h"
 #include "protocol/record_entry.h"
 #include "store/redis/redis_store.h"
 
@@ -71,7 +73,7 @@ static bool redis_names_alloc(struct redis_scan *scan, size_t n) {
 }
 
 /* Keeps the names without a result; returns the page's ID, 0 without memory. */
-static uint64_t redis_page_keep(struct redis_store *store, const struct redis_scan *scan) {
+static uint64_t redis_page_save(struct redis_store *store, const struct redis_scan *scan) {
     struct redis_page *page = &store->pages[store->pages_made % REDIS_PAGES_KEPT];
     struct idem_record_key *names = malloc(scan->names_n * sizeof(*names));
     uint64_t id = 0;
@@ -103,19 +105,6 @@ static const struct redis_page *scan_page_find(const struct redis_store *store, 
 
 #define CURSOR_LEN (1 + 6 * 8)
 
-static uint64_t scan_page_get_number(const unsigned char *at, int bytes) {
-    uint64_t n = 0;
-
-    while (bytes-- > 0)
-        n = n << 8 | *at++;
-    return n;
-}
-
-static void scan_page_put_number(unsigned char *at, uint64_t n, int bytes) {
-    for (int i = bytes - 1; i >= 0; i--, n >>= 8)
-        at[i] = (unsigned char)n;
-}
-
 /* Continues a list at its cursor; false if the cursor is not one of ours, or without memory. */
 static bool redis_cursor_read(struct redis_job *job) {
     const struct idem_cursor *cursor = &job->base.copy.in.list.cursor;
@@ -127,18 +116,18 @@ static bool redis_cursor_read(struct redis_job *job) {
     if (cursor->len != CURSOR_LEN)
         return false;
     scan->restarts = cursor->at[0];
-    scan->passed = scan_page_get_number(cursor->at + 1, 8);
-    scan->digest = scan_page_get_number(cursor->at + 9, 8);
-    scan->server = scan_page_get_number(cursor->at + 17, 8);
-    scan->page = scan_page_get_number(cursor->at + 25, 8);
-    kept = scan_page_find(job->store, scan_page_get_number(cursor->at + 41, 8));
+    scan->passed = idem_be_get(cursor->at + 1, 8);
+    scan->digest = idem_be_get(cursor->at + 9, 8);
+    scan->server = idem_be_get(cursor->at + 17, 8);
+    scan->page = idem_be_get(cursor->at + 25, 8);
+    kept = scan_page_find(job->store, idem_be_get(cursor->at + 41, 8));
     if (kept == NULL)
         return true;
     if (!redis_names_alloc(scan, kept->names_n))
         return false;
     memcpy(scan->names, kept->names, kept->names_n * sizeof(*kept->names));
     scan->names_n = kept->names_n;
-    scan->next = scan_page_get_number(cursor->at + 33, 8);
+    scan->next = idem_be_get(cursor->at + 33, 8);
     scan->step = STEP_LOOK;
     return true;
 }
@@ -147,12 +136,12 @@ static void redis_cursor_write(const struct redis_scan *scan, uint64_t id,
                                struct idem_cursor *cursor) {
     cursor->len = CURSOR_LEN;
     cursor->at[0] = (unsigned char)scan->restarts;
-    scan_page_put_number(cursor->at + 1, scan->passed, 8);
-    scan_page_put_number(cursor->at + 9, scan->digest, 8);
-    scan_page_put_number(cursor->at + 17, scan->server, 8);
-    scan_page_put_number(cursor->at + 25, scan->page, 8);
-    scan_page_put_number(cursor->at + 33, scan->next, 8);
-    scan_page_put_number(cursor->at + 41, id, 8);
+    idem_be_put(cursor->at + 1, scan->passed, 8);
+    idem_be_put(cursor->at + 9, scan->digest, 8);
+    idem_be_put(cursor->at + 17, scan->server, 8);
+    idem_be_put(cursor->at + 25, scan->page, 8);
+    idem_be_put(cursor->at + 33, scan->next, 8);
+    idem_be_put(cursor->at + 41, id, 8);
 }
 
 /*
@@ -382,7 +371,7 @@ static void job_write_looks(struct redis_job *job) {
             continue;
         len = redis_name(&scan->names[i], name);
         scan_set_look(scan, i, LOOK_WANTED);
-        if (scan->one_slot && redis_slot(name, len) != scan->slot)
+        if (scan->one_slot && redis_cluster_slot(name, len) != scan->slot)
             continue;
         scan_set_look(scan, i, LOOK_SENT);
         job_put_look(job, name, len, scan_is_leased(scan, i));
@@ -424,9 +413,9 @@ static const struct redis_node *job_current_server(struct redis_job *job) {
         job->asking = false;
         job->at = scan->step == STEP_EVENTS ? NULL : job_next_server(job);
     }
-    job->slot =
-        scan->one_slot ? scan->slot : redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));
-    node = redis_route(job->store, job);
+    job->slot = scan->one_slot ? scan->slot
+                               : redis_cluster_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));
+    node = redis_cluster_route(job->store, job);
     return node == NULL || node->conn.state != REDIS_CONN_READY ? NULL : node;
 }
 
@@ -484,7 +473,7 @@ static bool reply_is_obstacle(const struct redis_reply *reply) {
 }
 
 /* Keeps the first obstacle only; `slot` is that of its name. */
-static void scan_keep_obstacle(struct redis_scan *scan, const struct redis_reply *reply,
+static void scan_note_obstacle(struct redis_scan *scan, const struct redis_reply *reply,
                                uint16_t slot) {
     if (scan->why[0] != '\0')
         return;
@@ -554,14 +543,12 @@ static bool job_next_page(struct redis_job *job) {
 }
 
 /* `left`: some names of this page are not in the response yet. */
-static enum redis_taken job_end_list(struct redis_job *job, bool all, bool left, int *ret_rc) {
+static int job_end_list(struct redis_job *job, bool all, bool left) {
     struct redis_scan *scan = job->scan;
-    uint64_t id = left ? redis_page_keep(job->store, scan) : 0;
+    uint64_t id = left ? redis_page_save(job->store, scan) : 0;
 
-    *ret_rc = 0;
     if (left && id == 0) {
-        *ret_rc = idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
-        return REDIS_DONE;
+        return idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
     }
     job->base.copy.out.list.entries = scan->entries;
     job->base.copy.out.list.n = scan->entries_n;
@@ -569,15 +556,15 @@ static enum redis_taken job_end_list(struct redis_job *job, bool all, bool left,
     job->base.copy.out.list.cursor.end = all;
     if (!all)
         redis_cursor_write(scan, id, &job->base.copy.out.list.cursor);
-    return REDIS_DONE;
+    return 0;
 }
 
-static enum redis_taken job_send_again(struct redis_job *job) {
+static int job_send_again(struct redis_job *job) {
     job->command.len = 0; /* it is written again when it is sent */
     return REDIS_AGAIN;
 }
 
-static enum redis_taken job_end_page(struct redis_job *job, int *ret_rc) {
+static int job_end_page(struct redis_job *job) {
     struct redis_scan *scan = job->scan;
     bool more = job_next_page(job);
 
@@ -585,26 +572,23 @@ static enum redis_taken job_end_page(struct redis_job *job, int *ret_rc) {
     scan->pages++;
     if (job_is_list(job) &&
         (!more || scan->entries_n == job->base.copy.in.list.max || scan->pages >= PAGES_MAX))
-        return job_end_list(job, !more, false, ret_rc);
+        return job_end_list(job, !more, false);
     return job_send_again(job);
 }
 
-static enum redis_taken scan_take(struct redis_job *job, const struct redis_reply *reply,
-                                  int *ret_rc) {
+static int scan_take(struct redis_job *job, const struct redis_reply *reply) {
     struct redis_scan *scan = job->scan;
 
     if (reply->type != REDIS_REPLY_ARRAY || reply->items_n != 2 ||
         reply->items[0]->type != REDIS_REPLY_STRING || reply->items[1]->type != REDIS_REPLY_ARRAY) {
-        *ret_rc = job_fail_reply(job, reply);
-        return REDIS_DONE;
+        return job_fail_reply(job, reply);
     }
     scan->next = strtoull(reply->items[0]->text, NULL, 10);
     if (!job_take_names(job, reply->items[1])) {
-        *ret_rc = idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
-        return REDIS_DONE;
+        return idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
     }
     if (scan->names_n == 0)
-        return job_end_page(job, ret_rc);
+        return job_end_page(job);
     scan->step = STEP_LOOK;
     return job_send_again(job);
 }
@@ -614,42 +598,35 @@ static enum redis_taken scan_take(struct redis_job *job, const struct redis_repl
 static void job_add_entry(struct redis_job *job, const struct idem_record_key *key,
                           const struct redis_reply *reply) {
     struct redis_scan *scan = job->scan;
-    const struct idem_list_in *in = &job->base.copy.in.list;
     const struct redis_reply *bytes = reply->items[0];
     int64_t left = reply->items[1]->integer, now = reply->items[2]->integer;
     int64_t cut = reply->items[3]->integer - (int64_t)bytes->len;
-    struct idem_entry *entry = &scan->entries[scan->entries_n];
     struct idem_record record;
-    bool live;
     int rc;
 
     if (left <= 0 || !redis_record_is((const unsigned char *)bytes->text, bytes->len))
         return;
     rc = redis_record_decode((struct idem_bytes){(const unsigned char *)bytes->text, bytes->len},
                              now, left, &record);
-    if (rc != 0) {
-        idem_entry_fill_bad(entry, key, rc);
-        scan->entries_n += idem_list_wants_bad(in, entry->state);
-        return;
-    }
-    live = record.lease_end > now;
-    record.result.len += (size_t)(cut > 0 ? cut : 0);
-    idem_entry_fill(entry, key, &record, live, live ? record.lease_end - now : 0);
-    scan->entries_n += idem_list_wants(in, &record, live);
+    if (rc == 0 && cut > 0)
+        record.result.len += (size_t)cut;
+    scan->entries_n +=
+        idem_list_take(&job->base.copy.in.list, key, rc, &record, (struct idem_time){now, now},
+                       &scan->entries[scan->entries_n]);
 }
 
 /* False: the record runs, and its remaining life is unknown. */
 static bool scan_add_stats(struct redis_scan *scan, size_t i, const struct redis_reply *reply) {
-    struct idem_record record = {0};
     bool leased = scan_is_leased(scan, i), live;
+    enum idem_state state;
 
     if (reply->type != REDIS_REPLY_STRING ||
         !redis_record_glance((const unsigned char *)reply->text, reply->len,
-                             leased ? scan->left : 1, &record.state, &live))
+                             leased ? scan->left : 1, &state, &live))
         return true;
-    if (!leased && record.state == IDEM_RUNNING)
+    if (!leased && state == IDEM_RUNNING)
         return false;
-    idem_stats_add(&scan->stats, &record, live);
+    idem_stats_add(&scan->stats, state, live, 1);
     return true;
 }
 
@@ -658,18 +635,18 @@ static bool job_is_full(const struct redis_job *job) {
 }
 
 /* Runs after all replies to the sent commands. */
-static enum redis_taken job_end_looks(struct redis_job *job, int *ret_rc) {
+static int job_end_looks(struct redis_job *job) {
     struct redis_scan *scan = job->scan;
     bool left = false;
 
     for (size_t i = 0; i < scan->names_n; i++)
         left |= redis_look_of(scan, i) != LOOK_DONE;
     if (left && job_is_full(job))
-        return job_end_list(job, false, true, ret_rc);
+        return job_end_list(job, false, true);
     if (scan->why[0] != '\0')
         return REDIS_STUCK;
     scan->one_slot = false;
-    return left ? job_send_again(job) : job_end_page(job, ret_rc);
+    return left ? job_send_again(job) : job_end_page(job);
 }
 
 static void job_complete_look(struct redis_job *job, const struct redis_reply *reply) {
@@ -690,8 +667,7 @@ static void job_complete_look(struct redis_job *job, const struct redis_reply *r
     }
 }
 
-static enum redis_taken job_take_look(struct redis_job *job, const struct redis_reply *reply,
-                                      int *ret_rc) {
+static int job_take_look(struct redis_job *job, const struct redis_reply *reply) {
     struct redis_scan *scan = job->scan;
     char name[REDIS_NAME_MAX];
 
@@ -700,15 +676,14 @@ static enum redis_taken job_take_look(struct redis_job *job, const struct redis_
     while (scan->at < scan->names_n && redis_look_of(scan, scan->at) != LOOK_SENT)
         scan->at++;
     if (scan->at == scan->names_n) {
-        *ret_rc = job_fail_reply(job, reply);
-        return REDIS_DONE;
+        return job_fail_reply(job, reply);
     }
     if (reply_is_obstacle(reply)) {
         scan->blocked = true;
-        scan_keep_obstacle(scan, reply, redis_slot(name, redis_name(&scan->names[scan->at], name)));
+        scan_note_obstacle(scan, reply,
+                           redis_cluster_slot(name, redis_name(&scan->names[scan->at], name)));
     } else if (reply->type == REDIS_REPLY_ERROR && !reply_is_foreign(reply)) {
-        *ret_rc = job_fail_reply(job, reply);
-        return REDIS_DONE;
+        return job_fail_reply(job, reply);
     }
     if (scan_is_leased(scan, scan->at) && !scan->half) {
         scan->half = true;
@@ -717,7 +692,7 @@ static enum redis_taken job_take_look(struct redis_job *job, const struct redis_
     }
     job_complete_look(job, reply);
     scan->half = scan->blocked = false;
-    return job->base.wanted > 0 ? REDIS_MORE : job_end_looks(job, ret_rc);
+    return job->base.responses_due > 0 ? REDIS_MORE : job_end_looks(job);
 }
 
 static uint64_t scan_info_number(const char *text, const char *name) {
@@ -726,26 +701,23 @@ static uint64_t scan_info_number(const char *text, const char *name) {
     return at == NULL ? 0 : strtoull(at + strlen(name), NULL, 10);
 }
 
-static enum redis_taken job_take_events(struct redis_job *job, const struct redis_reply *reply,
-                                        int *ret_rc) {
+static int job_take_events(struct redis_job *job, const struct redis_reply *reply) {
     struct redis_scan *scan = job->scan;
+    int event;
 
     if (reply->type != REDIS_REPLY_ARRAY) {
-        *ret_rc = job_fail_reply(job, reply);
-        return REDIS_DONE;
+        return job_fail_reply(job, reply);
     }
     for (size_t i = 0; i + 1 < reply->items_n; i += 2)
-        for (int k = 0; k < IDEM_EVENT__COUNT; k++)
-            if (strcmp(reply->items[i]->text, idem_event_name((enum idem_event)k)) == 0)
-                scan->stats.events[k] = strtoull(reply->items[i + 1]->text, NULL, 10);
+        if (idem_word_find(idem_words_event, reply->items[i]->text, reply->items[i]->len, &event))
+            scan->stats.events[event] = strtoull(reply->items[i + 1]->text, NULL, 10);
     scan->step = STEP_MEMORY;
     scan->one_slot = false;
     scan->passed = scan->digest = 0;
     return job_send_again(job);
 }
 
-static enum redis_taken job_take_memory(struct redis_job *job, const struct redis_reply *reply,
-                                        int *ret_rc) {
+static int job_take_memory(struct redis_job *job, const struct redis_reply *reply) {
     struct redis_scan *scan = job->scan;
     const struct redis_node *node;
 
@@ -761,27 +733,25 @@ static enum redis_taken job_take_memory(struct redis_job *job, const struct redi
     for (int k = 0; k < IDEM_EVENT__COUNT; k++)
         scan->stats.events[k] += job->store->remote.tally[k]; /* not sent yet */
     job->base.copy.out.stats = scan->stats;
-    *ret_rc = 0;
-    return REDIS_DONE;
+    return 0;
 }
 
-enum redis_taken redis_scan_take(struct redis_job *job, const struct redis_reply *reply,
-                                 int *ret_rc) {
+int redis_scan_take(struct redis_job *job, const struct redis_reply *reply) {
     struct redis_scan *scan = job->scan;
 
     if (scan->step == STEP_LOOK)
-        return job_take_look(job, reply, ret_rc);
+        return job_take_look(job, reply);
     if (reply_is_obstacle(reply)) {
-        scan_keep_obstacle(scan, reply, job->slot);
+        scan_note_obstacle(scan, reply, job->slot);
         return REDIS_STUCK;
     }
     job->redirects = job->reloads = 0;
     switch (scan->step) {
     case STEP_SCAN:
-        return scan_take(job, reply, ret_rc);
+        return scan_take(job, reply);
     case STEP_EVENTS:
-        return job_take_events(job, reply, ret_rc);
+        return job_take_events(job, reply);
     default:
-        return job_take_memory(job, reply, ret_rc);
+        return job_take_memory(job, reply);
     }
 }

@@ -1,6 +1,6 @@
 /*
- * The scripts: parts of protocol.lua, with the rows of the protocol's two tables written as
- * conditions. The tables are those of protocol/, so the server decides by the same rows as all
+ * The scripts: parts of protocol.lua, with the rules of the protocol's two tables written as
+ * conditions. The tables are those of protocol/, so the server decides by the same rules as all
  * other code. Fails only without memory.
  */
 #define OPENSSL_SUPPRESS_DEPRECATED
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/hex.h"
 #include "store/redis/redis_connection.h"
@@ -28,7 +29,7 @@ static const char *const parts[REDIS_SCRIPT__COUNT][6] = {
     [REDIS_SCRIPT_FORGET] = {"begin", "head", "times", "forget"},
 };
 
-/* Rows as conditions. */
+/* Rules as conditions. */
 
 static void script_put_list(FILE *out, const char *name, unsigned mask) {
     const char * or = "";
@@ -50,24 +51,24 @@ static void script_put_facts(FILE *out, unsigned yes, unsigned no) {
         fprintf(out, " and band(facts, %u) == 0", no);
 }
 
-static void script_put_claim_rows(FILE *out) {
-    for (const struct idem_claim_row *row = idem_claim_table; row->when != NULL; row++) {
-        fputs(row == idem_claim_table ? "if " : "elseif ", out);
-        script_put_list(out, "state", row->states);
-        script_put_facts(out, row->yes, row->no);
-        fprintf(out, " then verdict, move = %d, %d\n", (int)row->verdict, (int)row->move);
+static void script_put_claim_rules(FILE *out) {
+    for (const struct idem_claim_rule *rule = idem_claim_table; rule->when != NULL; rule++) {
+        fputs(rule == idem_claim_table ? "if " : "elseif ", out);
+        script_put_list(out, "state", rule->states);
+        script_put_facts(out, rule->yes, rule->no);
+        fprintf(out, " then verdict, move = %d, %d\n", (int)rule->verdict, (int)rule->move);
     }
     fputs("end\n", out);
 }
 
-static void script_put_finish_rows(FILE *out) {
-    for (const struct idem_finish_row *row = idem_finish_table; row->when != NULL; row++) {
-        fputs(row == idem_finish_table ? "if " : "elseif ", out);
-        script_put_list(out, "action", row->actions);
+static void script_put_finish_rules(FILE *out) {
+    for (const struct idem_finish_rule *rule = idem_finish_table; rule->when != NULL; rule++) {
+        fputs(rule == idem_finish_table ? "if " : "elseif ", out);
+        script_put_list(out, "action", rule->actions);
         fputs(" and ", out);
-        script_put_list(out, "state", row->states);
-        script_put_facts(out, row->yes, row->no);
-        fprintf(out, " then ack, move = %d, %d\n", (int)row->ack, (int)row->move);
+        script_put_list(out, "state", rule->states);
+        script_put_facts(out, rule->yes, rule->no);
+        fprintf(out, " then ack, move = %d, %d\n", (int)rule->ack, (int)rule->move);
     }
     fputs("end\n", out);
 }
@@ -97,11 +98,11 @@ static void script_put_line(FILE *out, enum redis_script script, const char *lin
     static const char hole[] = "PUBLISH_";
     const char *found;
 
-    if (len == 5 && memcmp(line, "ROWS\n", 5) == 0) {
+    if (idem_is_word(line, len, "RULES\n")) {
         if (script == REDIS_SCRIPT_CLAIM)
-            script_put_claim_rows(out);
+            script_put_claim_rules(out);
         else
-            script_put_finish_rows(out);
+            script_put_finish_rules(out);
         return;
     }
     found = memmem(line, len, hole, sizeof(hole) - 1);

@@ -483,11 +483,8 @@ static void sentinel_take_id(struct redis_conn *conn, void *data, const struct r
 
 static void sentinel_peer_send(struct sentinel_peer *peer, const char *word, const char *name,
                                redis_reply_fn *take) {
-    struct idem_buffer out = {0};
-
-    redis_put_command(&out, "SENTINEL", word, name, NULL);
-    peer->replies_due += redis_conn_send(&peer->queries, out.at, out.len, take, peer);
-    idem_buffer_release(&out);
+    peer->replies_due +=
+        redis_conn_command(&peer->queries, take, peer, "SENTINEL", word, name, NULL);
 }
 
 static void sentinel_peer_query(struct sentinel_peer *peer, bool learn) {
@@ -521,12 +518,7 @@ static void sentinel_lose_queries(struct redis_conn *conn) {
     sentinel_decide(peer->sentinel);
 }
 
-static void sentinel_refuse_connection(struct redis_conn *conn, const char *why) {
-    redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
-}
-
 static const struct redis_role queries_role = {.greet = sentinel_greet_queries,
-                                               .refused = sentinel_refuse_connection,
                                                .lost = sentinel_lose_queries};
 
 /* Events. */
@@ -559,15 +551,9 @@ static void sentinel_greet_events(struct redis_conn *conn) {
     redis_conn_flush(conn);
 }
 
-/* Nothing to do: the next reply covers the missed events. */
-static void sentinel_lose_events(struct redis_conn *conn) {
-    (void)conn;
-}
-
 /* Sends PING, unless a response is pending. If it is pending for too long, the connection is
    dead. */
 static void sentinel_peer_probe_events(struct sentinel_peer *peer) {
-    static const char ping[] = "*1\r\n$4\r\nPING\r\n";
     int64_t now = idem_loop_now();
 
     if (!sentinel_peer_is_subscribed(peer))
@@ -577,7 +563,7 @@ static void sentinel_peer_probe_events(struct sentinel_peer *peer) {
             redis_conn_fail(&peer->events, IDEM_E_REFUSED, "PING has no response");
         return;
     }
-    if (redis_conn_send(&peer->events, ping, sizeof(ping) - 1, NULL, NULL)) {
+    if (redis_conn_command(&peer->events, NULL, NULL, "PING", NULL)) {
         peer->pinged_at = now;
         redis_conn_flush(&peer->events);
     }
@@ -671,9 +657,8 @@ static void sentinel_push_event(struct redis_conn *conn, const struct redis_repl
     sentinel_decide(sentinel);
 }
 
+/* When it is lost, the next reply covers the missed events. */
 static const struct redis_role events_role = {.greet = sentinel_greet_events,
-                                              .refused = sentinel_refuse_connection,
-                                              .lost = sentinel_lose_events,
                                               .push = sentinel_push_event};
 
 /* Sentinels. */

@@ -116,24 +116,19 @@ struct redis_store {
 
 /* Writes the job's commands. False without memory. */
 bool redis_job_write(struct redis_job *job);
-/* Takes a reply. When the job is done, *ret_rc is its return code and job->base.copy has its
- * result. */
-enum redis_taken {
-    REDIS_MORE,  /* another reply is pending */
-    REDIS_DONE,  /* *ret_rc is set */
-    REDIS_AGAIN, /* commands were written again: send them */
-    REDIS_STUCK, /* a scan: redis_scan_obstacle() has the error; send again as the error requires */
+/* Takes a reply. Returns the operation's code, with the result or the error in job->base.copy; or
+   one of these, if it goes on. */
+enum {
+    REDIS_MORE = 1, /* another reply is pending */
+    REDIS_AGAIN,    /* commands were written again: send them */
+    REDIS_STUCK,    /* a scan: redis_scan_obstacle() has the error; send again as it requires */
 };
-enum redis_taken redis_job_take(struct redis_job *job, const struct redis_reply *reply,
-                                int *ret_rc);
-/* Writes the counted events as commands; returns the number of commands. */
-#define REDIS_EVENTS_NAME "idem:events"
-unsigned redis_tally_write(struct redis_store *store, struct idem_buffer *out);
+int redis_job_take(struct redis_job *job, const struct redis_reply *reply);
+#define REDIS_EVENTS_NAME "idem:events" /* the counted events */
 
-/* redis_scan.c, redis_scan.c */
+/* redis_scan.c */
 bool redis_scan_write(struct redis_job *job);
-enum redis_taken redis_scan_take(struct redis_job *job, const struct redis_reply *reply,
-                                 int *ret_rc);
+int redis_scan_take(struct redis_job *job, const struct redis_reply *reply);
 /* Returns the error that a scan met; borrowed until the scan is written again. */
 const struct redis_reply *redis_scan_obstacle(struct redis_job *job);
 void redis_scan_free(struct redis_scan *scan);
@@ -231,16 +226,16 @@ int redis_cluster_new(struct redis_store *store, struct idem_error *err);
 void redis_cluster_free(struct redis_cluster *cluster);
 void redis_cluster_refresh(struct redis_store *store);
 void redis_cluster_begin(struct redis_store *store); /* a ready server may provide the first map */
-uint16_t redis_slot(const char *name, size_t len);
+uint16_t redis_cluster_slot(const char *name, size_t len);
 /* True when a map of slots is known, or none is needed. */
-bool redis_is_mapped(const struct redis_store *store);
+bool redis_cluster_is_mapped(const struct redis_store *store);
 /* Returns the job's server; NULL: unknown now. */
-struct redis_node *redis_route(struct redis_store *store, struct redis_job *job);
+struct redis_node *redis_cluster_route(struct redis_store *store, struct redis_job *job);
 /* Handles MOVED from the server `asked`: corrects the map, and requests a new one. */
-bool redis_moved(struct redis_store *store, const struct redis_reply *reply, const char *asked,
-                 unsigned *ret_slot);
+bool redis_cluster_take_moved(struct redis_store *store, const struct redis_reply *reply,
+                              const char *asked, unsigned *ret_slot);
 /* Handles a redirection: true if the job is to be sent again (job->at and job->asking have the
    target). */
-bool redis_redirect(struct redis_job *job, const struct redis_reply *reply);
+bool redis_cluster_redirect(struct redis_job *job, const struct redis_reply *reply);
 
 #endif

@@ -10,11 +10,11 @@
 /*
  * A record's channel has the record's name, so in a cluster both are in the same slot.
  *
- *     OFF ──subscribe──> WISHED ──confirmed──> IN FORCE
+ *     OFF ──subscribe──> PENDING ─confirmed──> IN FORCE
  *      ^                   │                      │
  *      └── lost, MOVED, the slot has moved <──────┘
  *
- * OFF is a channel without a node, WISHED one with a node that is not in force. A confirmation
+ * OFF is a channel without a node, PENDING one with a node that is not in force. A confirmation
  * wakes all watches of its channel: a message may have been missed before. A watch that joins a
  * channel in force is woken alone. When the connection is lost, all its channels are subscribed
  * again; when a slot moves, the channels of that slot, at the server of the next map.
@@ -34,7 +34,7 @@ static struct redis_node *store_key_node(struct redis_store *store,
 
     if (store->config.kind != REDIS_CLUSTER)
         return store->nodes;
-    return store->slots[redis_slot(name, redis_name(key, name))];
+    return store->slots[redis_cluster_slot(name, redis_name(key, name))];
 }
 
 /* A server of unknown version is more likely new than old. */
@@ -127,10 +127,6 @@ static void wake_greet(struct redis_conn *conn) {
     redis_conn_flush(conn);
 }
 
-static void wake_refused(struct redis_conn *conn, const char *why) {
-    redis_conn_fail(conn, IDEM_E_REFUSED, "%s", why);
-}
-
 static void wake_lost(struct redis_conn *conn) {
     struct redis_node *node = conn->data;
 
@@ -169,7 +165,7 @@ static void channel_refuse(struct remote_channel *base, void *data) {
 
     if (channel->node == refused->node && !base->in_force &&
         (refused->slot == REDIS_SLOTS ||
-         redis_slot(name, redis_name(&channel->base.key, name)) == refused->slot))
+         redis_cluster_slot(name, redis_name(&channel->base.key, name)) == refused->slot))
         channel_off(channel);
 }
 
@@ -181,7 +177,7 @@ static void wake_take_error(struct redis_conn *conn, const struct redis_reply *r
     struct refused refused = {.node = node, .slot = REDIS_SLOTS};
 
     if (redis_reply_is(reply, "MOVED")) {
-        if (!redis_moved(node->store, reply, conn->host.name, &refused.slot))
+        if (!redis_cluster_take_moved(node->store, reply, conn->host.name, &refused.slot))
             return;
     } else if (!redis_is_passing(reply)) {
         return;
@@ -234,7 +230,7 @@ static void wake_push(struct redis_conn *conn, const struct redis_reply *reply) 
 }
 
 static const struct redis_role wake_role = {
-    .greet = wake_greet, .refused = wake_refused, .lost = wake_lost, .push = wake_push};
+    .greet = wake_greet, .lost = wake_lost, .push = wake_push};
 
 void redis_wake_conn_init(struct redis_node *node, const struct idem_host_name *host) {
     redis_conn_init(&node->wake, node->store->remote.base.loop, &node->store->config,

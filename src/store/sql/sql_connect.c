@@ -86,7 +86,7 @@ static int config_check_socket(struct idem_reading *r) {
 static int config_check(struct idem_reading *r) {
     struct sql_config *config = CONFIG(r);
 
-    if (config->tls == SQL_TLS_UNSAID)
+    if (config->tls == SQL_TLS_UNSET)
         config->tls = config->tls_ca != NULL ? SQL_TLS_VERIFY : SQL_TLS_PREFER;
     if (config->hosts[0].port == 0 && config->tls > SQL_TLS_PREFER)
         return idem_reading_refuse(r, "a socket is without TLS");
@@ -145,13 +145,6 @@ struct connect_call {
     struct sql_dialled dialled;
 };
 
-struct sql_dial {
-    struct idem_offload *offload;
-    struct connect_call *call;
-    sql_dialled_fn *done;
-    void *data;
-};
-
 static void connect_call_run(void *shared) {
     struct connect_call *call = shared;
 
@@ -161,18 +154,10 @@ static void connect_call_run(void *shared) {
 static void connect_call_release(void *shared) {
     struct connect_call *call = shared;
 
-    if (call->dialled.link != NULL)
-        call->config.engine->hang_up(call->dialled.link);
+    if (call->dialled.connection != NULL)
+        call->config.engine->hang_up(call->dialled.connection);
     sql_config_release(&call->config);
     free(call);
-}
-
-static void connect_call_done(void *data) {
-    struct sql_dial *dial = data;
-    struct sql_dialled dialled = dial->call->dialled;
-
-    dial->call->dialled.link = NULL; /* now the callback owns it */
-    dial->done(dial->data, &dialled);
 }
 
 static struct connect_call *connect_call_new(const struct sql_config *config,
@@ -188,32 +173,30 @@ static struct connect_call *connect_call_new(const struct sql_config *config,
     return NULL;
 }
 
-struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *config,
-                              const struct sql_session *past, sql_dialled_fn *done, void *data) {
+bool sql_dial_begin(struct sql_dial *dial, struct idem_loop *loop, const struct sql_config *config,
+                    const struct sql_session *past, void (*done)(void *data), void *data) {
     static const struct idem_offload_kind kind = {connect_call_run, connect_call_release};
-    struct sql_dial *dial = calloc(1, sizeof(*dial));
-    struct connect_call *call = dial == NULL ? NULL : connect_call_new(config, past);
 
-    if (call == NULL) {
-        free(dial);
-        return NULL;
-    }
-    *dial = (struct sql_dial){.call = call, .done = done, .data = data};
-    dial->offload = idem_offload_new(loop, &kind, call, connect_call_done, dial);
-    if (dial->offload != NULL)
-        return dial;
-    free(dial);
-    return NULL;
+    dial->call = connect_call_new(config, past);
+    dial->offload =
+        dial->call == NULL ? NULL : idem_offload_new(loop, &kind, dial->call, done, data);
+    return dial->offload != NULL;
 }
 
-void sql_dial_free(struct sql_dial *dial) {
-    if (dial == NULL)
-        return;
+void sql_dial_cancel(struct sql_dial *dial) {
     idem_offload_free(dial->offload);
-    free(dial);
+    dial->offload = NULL;
 }
 
-void sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
+struct sql_dialled sql_dial_end(struct sql_dial *dial) {
+    struct sql_dialled dialled = dial->call->dialled;
+
+    dial->call->dialled.connection = NULL; /* now the caller owns it */
+    sql_dial_cancel(dial);
+    return dialled;
+}
+
+bool sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text) {
     size_t len;
 
     ret->code = code;
@@ -225,6 +208,7 @@ void sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const ch
     for (char *at = ret->text; *at != '\0'; at++)
         if (*at == '\n' || *at == '\t')
             *at = ' ';
+    return false;
 }
 
 /* By default libpq looks for authorities only in the user's home directory. */
@@ -248,10 +232,9 @@ bool sql_end_past(bool (*kill)(void *conn, const struct sql_session *past), void
             return true;
         usleep(10000);
     }
-    sql_dialled_fail(
+    return sql_dialled_fail(
         ret, IDEM_E_REFUSED, false,
         "the session that was lost is still there at the server, and could not be ended");
-    return false;
 }
 
 /* Replaces the descriptor by a socket whose peer is closed: TLS would treat a socket that was

@@ -18,7 +18,6 @@
  * If the server refuses to work on a connection (it became read-only), the connection is closed
  * after all responses have arrived, so that a refused statement is not taken for a lost one.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +44,7 @@ void sql_connection_init(struct sql_connection *connection, struct sql_store *st
     connection->flush.run = sql_connection_flush_run;
     remote_queue_init(&connection->turn);
     remote_queue_init(&connection->held);
-    connection->asks_end = &connection->asks;
+    connection->polls_end = &connection->polls;
 }
 
 struct sql_connection *sql_connection_of(struct sql_store *store,
@@ -60,12 +59,12 @@ static size_t connection_ring_size(const struct sql_connection *connection) {
     return SQL_RING(connection->store->engine->depth);
 }
 
-static struct sql_want connection_take_pending(struct sql_connection *connection) {
-    struct sql_want want = connection->wants[connection->wants_first];
+static struct sql_pending connection_take_pending(struct sql_connection *connection) {
+    struct sql_pending next = connection->pending[connection->pending_first];
 
-    connection->wants_first = (connection->wants_first + 1) % connection_ring_size(connection);
-    connection->wants_n--;
-    return want;
+    connection->pending_first = (connection->pending_first + 1) % connection_ring_size(connection);
+    connection->pending_n--;
+    return next;
 }
 
 /* Reports to all statements under way that no response will arrive. */
@@ -73,17 +72,17 @@ static void connection_lose_pending(struct sql_connection *connection) {
     struct sql_store *store = connection->store;
 
     remote_enter(&store->remote);
-    for (size_t n = connection->wants_n; n > 0 && !store->remote.closing; n--) {
-        struct sql_want want = connection_take_pending(connection);
+    for (size_t n = connection->pending_n; n > 0 && !store->remote.closing; n--) {
+        struct sql_pending next = connection_take_pending(connection);
 
-        want.take(connection, want.data, NULL);
+        next.take(connection, next.data, NULL);
     }
     (void)remote_leave(&store->remote);
 }
 
-bool sql_connection_has_beside(const struct sql_connection *connection) {
-    return connection->wants_n - connection->operations_n <
-           SQL_BESIDE(connection->store->engine->depth);
+bool sql_connection_has_room_for_others(const struct sql_connection *connection) {
+    return connection->pending_n - connection->operations_n <
+           SQL_OTHERS(connection->store->engine->depth);
 }
 
 bool sql_connection_has_room(const struct sql_connection *connection) {
@@ -93,31 +92,30 @@ bool sql_connection_has_room(const struct sql_connection *connection) {
 /* Losing the connection. */
 
 static void connection_drop_link(struct sql_connection *connection) {
-    for (struct sql_telling *at = connection->telling; at != NULL; at = at->outer)
+    for (struct sql_delivery *at = connection->delivery; at != NULL; at = at->outer)
         at->gone = true;
-    connection->telling = NULL;
+    connection->delivery = NULL;
     if (connection->fd.fd >= 0)
         idem_loop_unwatch(connection_loop(connection), &connection->fd);
     connection->fd.fd = -1;
     connection->events = 0;
-    if (connection->link != NULL)
-        connection->store->engine->hang_up(connection->link);
-    connection->link = NULL;
+    if (connection->native != NULL)
+        connection->store->engine->hang_up(connection->native);
+    connection->native = NULL;
     connection->listening = false;
     connection->leaving[0] = '\0';
-    sql_dial_free(connection->dial);
-    connection->dial = NULL;
+    sql_dial_cancel(&connection->dial);
 }
 
 void sql_connection_close(struct sql_connection *connection) {
     connection_drop_link(connection);
     idem_timer_clear(connection_loop(connection), &connection->timer);
     idem_task_drop(connection_loop(connection), &connection->flush);
-    free(connection->wants);
+    free(connection->pending);
     free(connection->busy);
-    connection->wants = NULL;
+    connection->pending = NULL;
     connection->busy = NULL;
-    connection->wants_n = connection->operations_n = 0;
+    connection->pending_n = connection->operations_n = 0;
     connection->state = SQL_CONNECTION_OFF;
 }
 
@@ -138,14 +136,17 @@ static bool connection_is_any_ready(const struct sql_store *store) {
     return false;
 }
 
+/* `text` may be the connection's own. */
 static void connection_fail(struct sql_connection *connection, bool silent, int code, bool for_good,
                             const char *text) {
     bool was_ready = connection->state == SQL_CONNECTION_READY;
+    char why[300];
 
+    snprintf(why, sizeof(why), "%s", text);
     if (connection->state == SQL_CONNECTION_DIALLING)
         connection->failed++;
     connection->down |= silent || for_good || connection->failed >= TRIES_MAX;
-    if (connection->wants_n > 0 && connection->session.id != 0)
+    if (connection->pending_n > 0 && connection->session.id != 0)
         connection->past = connection->session;
     connection->session = (struct sql_session){0};
     connection_drop_link(connection);
@@ -153,22 +154,12 @@ static void connection_fail(struct sql_connection *connection, bool silent, int 
     if (connection->turn.first != NULL) /* they wait for a response that will not arrive */
         idem_task_post(connection_loop(connection), &connection->flush);
     sql_wake_lost(connection);
-    remote_trouble(&connection->store->remote, code, for_good, "%s", text);
+    remote_trouble(&connection->store->remote, code, for_good, "%s", why);
     connection->store->silent |=
         silent && (was_ready || !connection_is_any_ready(connection->store));
     if (connection->down)
         remote_resume(&connection->store->remote); /* it refuses them */
     connection_lose_pending(connection);
-}
-
-void sql_connection_fail(struct sql_connection *connection, int code, const char *fmt, ...) {
-    char text[300];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    connection_fail(connection, false, code, false, text);
 }
 
 bool sql_connection_is_down(const struct sql_connection *connection) {
@@ -195,18 +186,17 @@ static void connection_retry_others(struct sql_connection *connection) {
     }
 }
 
-static void connection_on_dialled(void *data, const struct sql_dialled *dialled) {
+static void connection_on_dialled(void *data) {
     struct sql_connection *connection = data;
     struct sql_store *store = connection->store;
+    struct sql_dialled dialled = sql_dial_end(&connection->dial);
 
-    sql_dial_free(connection->dial);
-    connection->dial = NULL;
-    if (dialled->link == NULL) {
-        connection_fail(connection, false, dialled->code, dialled->for_good, dialled->text);
+    if (dialled.connection == NULL) {
+        connection_fail(connection, false, dialled.code, dialled.for_good, dialled.text);
         return;
     }
-    connection->link = dialled->link;
-    connection->fd.fd = store->engine->fd(connection->link);
+    connection->native = dialled.connection;
+    connection->fd.fd = store->engine->fd(connection->native);
     if (idem_loop_watch(connection_loop(connection), &connection->fd, IDEM_READ) != 0) {
         connection->fd.fd = -1;
         connection_fail(connection, false, IDEM_E_REFUSED, false,
@@ -214,7 +204,7 @@ static void connection_on_dialled(void *data, const struct sql_dialled *dialled)
         return;
     }
     connection->events = IDEM_READ;
-    connection->session = dialled->session;
+    connection->session = dialled.session;
     connection->past = (struct sql_session){0};
     connection->tries = 0;
     connection->down = store->silent = false;
@@ -223,9 +213,9 @@ static void connection_on_dialled(void *data, const struct sql_dialled *dialled)
     connection->state = SQL_CONNECTION_READY;
     idem_store_connected(&store->remote.base, &connection->met);
     idem_timer_clear(connection_loop(connection), &connection->timer);
-    store->pooled |= dialled->pooled;
-    if (dialled->text[0] != '\0')
-        sql_store_notice(store, dialled->text);
+    store->pooled |= dialled.pooled;
+    if (dialled.text[0] != '\0')
+        sql_store_notice(store, dialled.text);
     sql_store_ready(store);
     if (!store->remote.closing &&
         connection->turn.first != NULL) /* queued before the connection was lost */
@@ -237,16 +227,15 @@ void sql_connection_open(struct sql_connection *connection) {
 
     if (connection->state != SQL_CONNECTION_OFF)
         return;
-    if (connection->wants == NULL)
-        connection->wants = calloc(connection_ring_size(connection), sizeof(*connection->wants));
+    if (connection->pending == NULL)
+        connection->pending =
+            calloc(connection_ring_size(connection), sizeof(*connection->pending));
     if (connection->busy == NULL)
         connection->busy = calloc(SQL_SLOTS, 1);
     connection->state = SQL_CONNECTION_DIALLING;
-    connection->dial = connection->wants == NULL || connection->busy == NULL
-                           ? NULL
-                           : sql_dial_new(connection_loop(connection), &store->config,
-                                          &connection->past, connection_on_dialled, connection);
-    if (connection->dial == NULL)
+    if (connection->pending == NULL || connection->busy == NULL ||
+        !sql_dial_begin(&connection->dial, connection_loop(connection), &store->config,
+                        &connection->past, connection_on_dialled, connection))
         connection_fail(connection, false, IDEM_E_NOMEM, false,
                         "no memory or no thread for a connection");
     else
@@ -259,7 +248,7 @@ void sql_connection_open(struct sql_connection *connection) {
 static void connection_arm_timer(struct sql_connection *connection) {
     int64_t left;
 
-    if (connection->wants_n == 0 || connection->timer.link != NULL)
+    if (connection->pending_n == 0 || connection->timer.link != NULL)
         return;
     left = connection->heard + connection->store->config.timeout_ms - idem_loop_now();
     idem_timer_set(connection_loop(connection), &connection->timer, left > 0 ? left : 0);
@@ -284,7 +273,7 @@ static void connection_check_silence(struct sql_connection *connection) {
     struct sql_store *store = connection->store;
 
     connection_pump(connection, IDEM_READ | IDEM_WRITE); /* this host may have been suspended */
-    if (connection->state != SQL_CONNECTION_READY || connection->wants_n == 0)
+    if (connection->state != SQL_CONNECTION_READY || connection->pending_n == 0)
         return;
     if (connection->heard + store->config.timeout_ms > idem_loop_now()) {
         connection_arm_timer(connection);
@@ -298,7 +287,7 @@ static void connection_check_silence(struct sql_connection *connection) {
     for (size_t i = 0; i < store->config.connections_n && !store->remote.closing; i++) {
         struct sql_connection *at = &store->connections[i];
 
-        if (at == connection || (at->state == SQL_CONNECTION_READY && at->wants_n == 0))
+        if (at == connection || (at->state == SQL_CONNECTION_READY && at->pending_n == 0))
             connection_fail(at, true, IDEM_E_REFUSED, false, "the server did not answer in time");
         else if (at->turn.first != NULL) /* they wait for room, and are refused now */
             idem_task_post(connection_loop(at), &at->flush);
@@ -334,24 +323,25 @@ static void connection_on_timer(struct idem_timer *timer) {
 
 bool sql_connection_send(struct sql_connection *connection, enum sql_statement statement,
                          const struct sql_value *values, size_t n, sql_take_fn *take, void *data) {
-    size_t at = (connection->wants_first + connection->wants_n) % connection_ring_size(connection);
+    size_t at =
+        (connection->pending_first + connection->pending_n) % connection_ring_size(connection);
 
     if (connection->state != SQL_CONNECTION_READY || connection->leaving[0] != '\0' ||
-        connection->wants_n == connection_ring_size(connection) ||
-        !connection->store->engine->send(connection->link, statement, values, n))
+        connection->pending_n == connection_ring_size(connection) ||
+        !connection->store->engine->send(connection->native, statement, values, n))
         return false;
-    if (connection->wants_n == 0)
+    if (connection->pending_n == 0)
         connection->heard = idem_loop_now();
-    connection->wants[at] = (struct sql_want){take, data};
-    connection->wants_n++;
+    connection->pending[at] = (struct sql_pending){take, data};
+    connection->pending_n++;
     connection_arm_timer(connection);
     return true;
 }
 
-struct sql_answer *sql_connection_keep(struct sql_connection *connection) {
-    struct sql_answer *answer = connection->telling->answer;
+struct sql_answer *sql_connection_take_answer(struct sql_connection *connection) {
+    struct sql_answer *answer = connection->delivery->answer;
 
-    connection->telling->answer = NULL;
+    connection->delivery->answer = NULL;
     return answer;
 }
 
@@ -359,8 +349,8 @@ struct sql_answer *sql_connection_keep(struct sql_connection *connection) {
  */
 static bool connection_deliver(struct sql_connection *connection, struct sql_answer *answer) {
     const struct sql_engine *engine = connection->store->engine;
-    struct sql_telling telling = {.answer = answer, .outer = connection->telling};
-    struct sql_want want = connection_take_pending(connection);
+    struct sql_delivery delivery = {.answer = answer, .outer = connection->delivery};
+    struct sql_pending next = connection_take_pending(connection);
     bool broken = answer->trouble == SQL_BROKEN;
 
     /* A broken response is made by the client library: the server may still execute the
@@ -371,15 +361,14 @@ static bool connection_deliver(struct sql_connection *connection, struct sql_ans
         snprintf(connection->leaving, sizeof(connection->leaving), "%s", answer->text);
     connection->heard = connection->answered = idem_loop_now();
     connection->store->silent = false;
-    connection->telling = &telling;
-    want.take(connection, want.data, broken ? NULL : answer);
-    if (!telling.gone && broken)
-        sql_connection_fail(connection, IDEM_E_REFUSED, "%s", answer->text);
-    if (telling.answer != NULL)
-        engine->answer_free(telling.answer);
-    if (!telling.gone)
-        connection->telling = telling.outer;
-    return !telling.gone;
+    connection->delivery = &delivery;
+    next.take(connection, next.data, broken ? NULL : answer);
+    if (!delivery.gone && broken)
+        connection_fail(connection, false, IDEM_E_REFUSED, false, answer->text);
+    engine->answer_free(delivery.answer);
+    if (!delivery.gone)
+        connection->delivery = delivery.outer;
+    return !delivery.gone;
 }
 
 static bool connection_deliver_all(struct sql_connection *connection) {
@@ -387,41 +376,36 @@ static bool connection_deliver_all(struct sql_connection *connection) {
     struct sql_answer *answer;
     const char *hex;
 
-    while ((answer = engine->next(connection->link)) != NULL) {
-        if (connection->wants_n == 0) { /* a response without a statement */
+    while ((answer = engine->next(connection->native)) != NULL) {
+        if (connection->pending_n == 0) { /* a response without a statement */
             engine->answer_free(answer);
             continue;
         }
         if (!connection_deliver(connection, answer))
             return false;
     }
-    while (engine->notifies && (hex = engine->notified(connection->link)) != NULL)
+    while (engine->notifies && (hex = engine->notified(connection->native)) != NULL)
         sql_wake_notified(connection, hex);
     return true;
-}
-
-static void connection_leave(struct sql_connection *connection) {
-    char why[sizeof(connection->leaving)];
-
-    memcpy(why, connection->leaving, sizeof(why));
-    connection_fail(connection, false, IDEM_E_REFUSED, false, why);
 }
 
 static void connection_pump(struct sql_connection *connection, int events) {
     struct sql_store *store = connection->store;
     const char *why = NULL;
+    char lost[256];
     int wanted;
 
     if (connection->state != SQL_CONNECTION_READY)
         return;
     remote_enter(&store->remote);
-    wanted = store->engine->pump(connection->link, events, &why);
+    wanted = store->engine->pump(connection->native, events, &why);
     /* Responses that arrived before the end are delivered first. */
     if (connection_deliver_all(connection) && connection->state == SQL_CONNECTION_READY) {
-        if (wanted < 0)
-            sql_connection_fail(connection, IDEM_E_REFUSED, "the connection was lost: %.200s", why);
-        else if (connection->leaving[0] != '\0' && connection->wants_n == 0)
-            connection_leave(connection);
+        if (wanted < 0) {
+            snprintf(lost, sizeof(lost), "the connection was lost: %.200s", why);
+            connection_fail(connection, false, IDEM_E_REFUSED, false, lost);
+        } else if (connection->leaving[0] != '\0' && connection->pending_n == 0)
+            connection_fail(connection, false, IDEM_E_REFUSED, false, connection->leaving);
         else if (wanted != connection->events &&
                  idem_loop_watch(connection_loop(connection), &connection->fd, wanted) == 0)
             connection->events = wanted;

@@ -40,7 +40,7 @@ static unsigned char *job_slot(const struct sql_job *job) {
 static bool job_take_slot(struct sql_job *job) {
     struct sql_connection *connection = job->connection;
 
-    if (job->holds || remote_op_looks(&job->base) ||
+    if (job->holds || remote_op_only_reads(&job->base) ||
         (job->step->statement != SQL_READ && job->step->statement != SQL_COUNTER_READ))
         return true;
     if (*job_slot(job) == 0) {
@@ -83,8 +83,7 @@ static void job_free(struct remote_op *op) {
 
     if (!op->remote->closing)
         job_release_slot(job);
-    if (job->read != NULL)
-        job->store->engine->answer_free(job->read);
+    job->store->engine->answer_free(job->read);
     free(job->entries);
     free(job);
 }
@@ -114,11 +113,10 @@ static int job_begin(struct remote_op *op) {
 static void job_take_response(struct sql_connection *connection, void *data,
                               struct sql_answer *answer) {
     struct sql_job *job = data;
-    enum sql_next next;
-    int rc = 0;
+    int rc;
 
     connection->operations_n--;
-    job->base.wanted--;
+    job->base.responses_due--;
     if (remote_op_is_gone(&job->base))
         return;
     if (answer == NULL) {
@@ -135,11 +133,11 @@ static void job_take_response(struct sql_connection *connection, void *data,
         remote_op_complete(&job->base, remote_op_judge(&job->base, sql_job_trouble(job, answer)));
         return;
     }
-    next = job->step->take(job, answer, &rc);
-    if (next == SQL_NEXT_DONE)
-        remote_op_complete(&job->base, remote_op_judge(&job->base, rc));
-    else
+    rc = job->step->take(job, answer);
+    if (rc == SQL_MORE)
         job_turn(&job->base);
+    else
+        remote_op_complete(&job->base, remote_op_judge(&job->base, rc));
 }
 
 /* Sending. */
@@ -160,9 +158,9 @@ static void job_send(struct sql_job *job) {
     if (!job_take_slot(job))
         return;
     n = job->step->write(job, values);
-    job->base.wanted++;
+    job->base.responses_due++;
     if (!sql_connection_send(connection, job->step->statement, values, n, job_take_response, job)) {
-        job->base.wanted--;
+        job->base.responses_due--;
         remote_op_pause(&job->base);
         return;
     }
@@ -265,7 +263,7 @@ static void driver_tally_send(struct remote *r) {
 static bool store_is_waiting(struct sql_store *store) {
     for (size_t i = 0; i < store->config.connections_n; i++)
         if (store->connections[i].state == SQL_CONNECTION_READY &&
-            (store->connections[i].wants_n > 0 || store->connections[i].turn.first != NULL))
+            (store->connections[i].pending_n > 0 || store->connections[i].turn.first != NULL))
             return true;
     return remote_has_tally(&store->remote) &&
            store_tally_connection(store)->state == SQL_CONNECTION_READY;

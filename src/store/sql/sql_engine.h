@@ -37,7 +37,7 @@
 #define SQL_HOSTS_MAX 8
 #define SQL_CONNECTIONS_MAX 64
 
-enum sql_tls { SQL_TLS_UNSAID, SQL_TLS_OFF, SQL_TLS_PREFER, SQL_TLS_REQUIRE, SQL_TLS_VERIFY };
+enum sql_tls { SQL_TLS_UNSET, SQL_TLS_OFF, SQL_TLS_PREFER, SQL_TLS_REQUIRE, SQL_TLS_VERIFY };
 
 struct sql_engine;
 
@@ -64,8 +64,8 @@ bool sql_config_copy(const struct sql_config *config,
 
 /* The number of statements that may be under way on one connection: those of operations (the
    engine's depth) and others. Each kind has its own share, so that neither blocks the other. */
-#define SQL_BESIDE(depth) ((depth) + 2)
-#define SQL_RING(depth) ((depth) + SQL_BESIDE(depth))
+#define SQL_OTHERS(depth) ((depth) + 2)
+#define SQL_RING(depth) ((depth) + SQL_OTHERS(depth))
 
 /* Statements: sql_steps.c lists the values of each, the engine has its text. */
 
@@ -109,7 +109,7 @@ enum sql_statement {
 /* A letter for each value: i number, n and h numbers of 32 and 16 bits, d a duration in ms,
    added to the server's time, t a point in time, b bytes. */
 struct sql_shape {
-    const char *takes, *gives;
+    const char *takes, *returns;
 };
 extern const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT];
 
@@ -158,16 +158,16 @@ struct sql_session {
     int64_t id, since; /* id 0: none; since: distinguishes sessions with the same id */
 };
 
-struct sql_link; /* one connection; each engine defines it */
+struct sql_engine_connection; /* one connection; each engine defines it */
 
 /* The outcome of connecting. */
 struct sql_dialled {
-    struct sql_link *link; /* NULL: failed */
+    struct sql_engine_connection *connection; /* NULL: failed */
     struct sql_session session;
     bool pooled;   /* a proxy is in between */
     bool for_good; /* a retry cannot help */
     int code;
-    char text[300]; /* the reason of the failure; with a link, a notice for operators, or "" */
+    char text[300]; /* the reason of the failure; after success, a notice for operators, or "" */
 };
 
 struct sql_engine {
@@ -188,44 +188,48 @@ struct sql_engine {
        session. */
     void (*dial)(const struct sql_config *config, const struct sql_session *past,
                  struct sql_dialled *ret);
-    void (*hang_up)(struct sql_link *link); /* does not block */
-    int (*fd)(const struct sql_link *link);
+    void (*hang_up)(struct sql_engine_connection *connection); /* does not block */
+    int (*fd)(const struct sql_engine_connection *connection);
 
     /* Queues a statement, up to SQL_RING(depth) of them; copies its values. False: no memory,
        or the connection is broken. */
-    bool (*send)(struct sql_link *link, enum sql_statement statement,
+    bool (*send)(struct sql_engine_connection *connection, enum sql_statement statement,
                  const struct sql_value *values, size_t n);
     /* Writes and reads as much as is possible without blocking. Returns the events to wait for,
        or -1: broken, with the reason. `events` are those that occurred; 0: a statement was just
        sent. */
-    int (*pump)(struct sql_link *link, int events, const char **ret_why);
+    int (*pump)(struct sql_engine_connection *connection, int events, const char **ret_why);
     /* The next complete response, or NULL. */
-    struct sql_answer *(*next)(struct sql_link *link);
-    void (*answer_free)(struct sql_answer *answer);
+    struct sql_answer *(*next)(struct sql_engine_connection *connection);
+    void (*answer_free)(struct sql_answer *answer); /* takes NULL */
     /* The hash in hex of the next notification, or NULL; valid until the next call. */
-    const char *(*notified)(struct sql_link *link);
+    const char *(*notified)(struct sql_engine_connection *connection);
 };
 
 extern const struct sql_engine sql_engine_postgres, sql_engine_mysql;
 
 /* Connecting. */
 
-/* For engines: sets the reason of a failure, on one line; the file of certificate authorities of
-   the URL, the environment or the system; ends a lost session by `kill`, which returns true if it
-   does not exist any more. */
-void sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text);
+/* For engines: sets the reason of a failure, on one line, and returns false; the file of
+   certificate authorities of the URL, the environment or the system; ends a lost session by `kill`,
+   which returns true if it does not exist any more. */
+bool sql_dialled_fail(struct sql_dialled *ret, int code, bool for_good, const char *text);
 const char *sql_authorities(const struct sql_config *config);
 bool sql_end_past(bool (*kill)(void *conn, const struct sql_session *past), void *conn,
                   const struct sql_session *past, struct sql_dialled *ret);
 
-struct sql_dial;
-typedef void sql_dialled_fn(void *data, const struct sql_dialled *dialled);
-/* Connects in a thread; `done` runs from the loop and owns the link. The caller frees the dial,
-   in `done` or earlier: then the thread finishes alone and closes its connection. NULL: no
-   memory or no thread. */
-struct sql_dial *sql_dial_new(struct idem_loop *loop, const struct sql_config *config,
-                              const struct sql_session *past, sql_dialled_fn *done, void *data);
-void sql_dial_free(struct sql_dial *dial);
+/* An attempt to connect, in a thread. */
+struct sql_dial {
+    struct idem_offload *offload; /* NULL: none */
+    struct connect_call *call;
+};
+/* `done` runs from the loop, and calls sql_dial_end(): the outcome, whose connection becomes the
+   caller's. A dial that is cancelled before leaves its thread to itself, which closes its
+   connection. False: no memory or no thread. */
+bool sql_dial_begin(struct sql_dial *dial, struct idem_loop *loop, const struct sql_config *config,
+                    const struct sql_session *past, void (*done)(void *data), void *data);
+struct sql_dialled sql_dial_end(struct sql_dial *dial);
+void sql_dial_cancel(struct sql_dial *dial); /* no effect without one */
 
 /* In a forked child the socket also belongs to the parent: the bytes that a library sends on
    close must not reach the server. The descriptor stays open, but its peer is closed. */
@@ -237,6 +241,9 @@ void sql_fd_abandon(int fd);
 #define SQL_SCHEMA 1
 extern const char sql_schema_missing[];
 bool sql_schema_fits(int64_t version, int64_t oldest, char *text, size_t size);
+
+/* Divides the sweeper's pauses. Variable only so that tests need not wait. */
+extern unsigned sql_sweep_hurry;
 
 /* Rows. */
 
@@ -271,6 +278,12 @@ enum sql_column {
     SQL_COL__COUNT
 };
 
+/* The same as text, up to the result. */
+#define SQL_RECORD_COLUMNS                                                                         \
+    "revision, format, state, flags, attempt, tries, owner, definition, fingerprint, bind, "       \
+    "lease_end, expires, created, changed, status, prior_state, prior_tries, prior_due, "          \
+    "prior_expires, prior_definition, prior_fingerprint, label, reason, "
+
 /* `cells` are the SQL_COL__COUNT cells of one row. 0, IDEM_E_CORRUPT or IDEM_E_VERSION. A
    result that was not requested has its length, and sql_unread as its bytes. */
 extern const unsigned char sql_unread[1];
@@ -290,6 +303,11 @@ static inline struct sql_value sql_prefix(const struct idem_record_key *key) {
 }
 static inline struct sql_value sql_hash(const struct idem_record_key *key) {
     return sql_bytes(key->at + key->prefix_len, IDEM_HASH_LEN);
+}
+static inline size_t sql_put_key(const struct idem_record_key *key, struct sql_value *out) {
+    out[0] = sql_prefix(key);
+    out[1] = sql_hash(key);
+    return 2;
 }
 
 #endif

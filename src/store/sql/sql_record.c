@@ -7,7 +7,8 @@
 
 #define MS_MAX ((int64_t)1 << 53)
 
-enum { FLAG_LOCK = 1, FLAG_KEPT = 2, FLAG_FINAL = 4, FLAG_RELEASED = 8, FLAG__KNOWN = 15 };
+/* A binding has a column of its own. */
+#define FLAGS (IDEM_RECORD_BOUND - 1)
 
 const unsigned char sql_unread[1];
 
@@ -97,17 +98,12 @@ static void reader_get_result(struct reader *r, struct idem_record *ret) {
 int sql_row_decode(const struct sql_value *cells, struct idem_record *ret, int64_t *ret_now) {
     struct reader r = {cells, false};
     struct idem_record record = {0};
-    unsigned flags;
 
     if (cells[SQL_COL_FORMAT].type == SQL_INT && cells[SQL_COL_FORMAT].n > IDEM_RECORD_FORMAT)
         return IDEM_E_VERSION;
     (void)reader_get_int(&r, SQL_COL_FORMAT, 1, IDEM_RECORD_FORMAT);
     record.state = (enum idem_state)reader_get_int(&r, SQL_COL_STATE, IDEM_ISSUED, IDEM_FAILED);
-    flags = (unsigned)reader_get_int(&r, SQL_COL_FLAGS, 0, FLAG__KNOWN);
-    record.lock = (flags & FLAG_LOCK) != 0;
-    record.kept = (flags & FLAG_KEPT) != 0;
-    record.final = (flags & FLAG_FINAL) != 0;
-    record.released = (flags & FLAG_RELEASED) != 0;
+    idem_record_set_flags(&record, (unsigned)reader_get_int(&r, SQL_COL_FLAGS, 0, FLAGS));
     record.attempt = (uint32_t)reader_get_int(&r, SQL_COL_ATTEMPT, 0, UINT32_MAX);
     record.tries = (uint32_t)reader_get_int(&r, SQL_COL_TRIES, 0, UINT32_MAX);
     if (!reader_get_hash(&r, SQL_COL_OWNER, record.owner, IDEM_OWNER_LEN))
@@ -145,8 +141,7 @@ static struct sql_value record_hash_value(const struct idem_fingerprint *fingerp
 }
 
 int64_t sql_row_flags(const struct idem_record *record) {
-    return (record->lock ? FLAG_LOCK : 0) | (record->kept ? FLAG_KEPT : 0) |
-           (record->final ? FLAG_FINAL : 0) | (record->released ? FLAG_RELEASED : 0);
+    return idem_record_flags(record) & FLAGS;
 }
 
 static size_t record_put_prior(const struct idem_record *record, struct sql_value *out) {
@@ -166,8 +161,9 @@ static size_t record_put_prior(const struct idem_record *record, struct sql_valu
     return n;
 }
 
-size_t sql_row_encode(const struct idem_record_key *key, const struct idem_record *record,
-                      int64_t was, int64_t revision, bool result, struct sql_value *out) {
+/* The values of a record that INSERT and UPDATE begin with. */
+static size_t record_put_head(const struct idem_record *record, int64_t revision,
+                              struct sql_value *out) {
     size_t n = 0;
 
     out[n++] = sql_int(revision);
@@ -179,6 +175,13 @@ size_t sql_row_encode(const struct idem_record_key *key, const struct idem_recor
     out[n++] = sql_int(record->fingerprint.definition);
     out[n++] = record_hash_value(&record->fingerprint);
     out[n++] = record->bound ? sql_bytes(record->bind, IDEM_HASH_LEN) : sql_null();
+    return n;
+}
+
+size_t sql_row_encode(const struct idem_record_key *key, const struct idem_record *record,
+                      int64_t was, int64_t revision, bool result, struct sql_value *out) {
+    size_t n = record_put_head(record, revision, out);
+
     out[n++] = record_time_value(record->lease_end);
     out[n++] = record_time_value(record->expires);
     out[n++] = record_time_value(record->created);
@@ -189,27 +192,16 @@ size_t sql_row_encode(const struct idem_record_key *key, const struct idem_recor
     out[n++] = record_bytes_value(record->reason);
     if (result)
         out[n++] = record_bytes_value(record->result);
-    out[n++] = sql_prefix(key);
-    out[n++] = sql_hash(key);
+    n += sql_put_key(key, out + n);
     out[n++] = sql_int(was);
     return n;
 }
 
 size_t sql_row_insert(const struct idem_record_key *key, const struct idem_record *record,
                       int64_t revision, int64_t lease_ms, int64_t life_ms, struct sql_value *out) {
-    size_t n = 0;
+    size_t n = sql_put_key(key, out);
 
-    out[n++] = sql_prefix(key);
-    out[n++] = sql_hash(key);
-    out[n++] = sql_int(revision);
-    out[n++] = sql_int(record->state);
-    out[n++] = sql_int(sql_row_flags(record));
-    out[n++] = sql_int(record->attempt);
-    out[n++] = sql_int(record->tries);
-    out[n++] = sql_bytes(record->owner, IDEM_OWNER_LEN);
-    out[n++] = sql_int(record->fingerprint.definition);
-    out[n++] = record_hash_value(&record->fingerprint);
-    out[n++] = record->bound ? sql_bytes(record->bind, IDEM_HASH_LEN) : sql_null();
+    n += record_put_head(record, revision, out + n);
     out[n++] = record->state == IDEM_RUNNING ? sql_int(lease_ms) : sql_null();
     out[n++] = sql_int(life_ms);
     out[n++] = record_bytes_value(record->label);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/words.h"
 #include "protocol/record_entry.h"
 #include "store/sql/sql_store.h"
 
@@ -72,31 +73,21 @@ static size_t job_write_list(struct sql_job *job, struct sql_value *values) {
 static bool scan_read_entry(const struct idem_list_in *in, const struct idem_record_key *key,
                             const struct sql_value *cells, struct idem_entry *entry) {
     struct idem_record record;
-    int64_t now;
+    int64_t now = 0;
     int rc = sql_row_decode(cells, &record, &now);
-    bool live;
 
-    /* A record that cannot be read is listed as damaged, or as of a newer version. */
-    if (rc != 0) {
-        idem_entry_fill_bad(entry, key, rc);
-        return idem_list_wants_bad(in, entry->state);
-    }
-    live = record.lease_end > now;
-    idem_entry_fill(entry, key, &record, live, live ? record.lease_end - now : 0);
-    return idem_list_wants(in, &record, live);
+    return idem_list_take(in, key, rc, &record, (struct idem_time){now, now}, entry);
 }
 
-static enum sql_next job_take_list(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+static int job_take_list(struct sql_job *job, struct sql_answer *answer) {
     const struct idem_list_in *in = &job->base.copy.in.list;
     struct idem_cursor *cursor = &job->base.copy.out.list.cursor;
     struct idem_record_key key;
     size_t n = 0;
 
     job->entries = malloc((answer->rows == 0 ? 1 : answer->rows) * sizeof(*job->entries));
-    if (job->entries == NULL) {
-        *ret_rc = idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
-        return SQL_NEXT_DONE;
-    }
+    if (job->entries == NULL)
+        return idem_error_set(&job->base.copy.error, IDEM_E_NOMEM, "no memory for a list");
     *cursor = in->cursor;
     for (size_t i = 0; i < answer->rows; i++) {
         const struct sql_value *cells = sql_cell(answer, i, 0);
@@ -110,8 +101,7 @@ static enum sql_next job_take_list(struct sql_job *job, struct sql_answer *answe
     cursor->end = answer->rows < in->max;
     job->base.copy.out.list.entries = job->entries;
     job->base.copy.out.list.n = n;
-    *ret_rc = 0;
-    return SQL_NEXT_DONE;
+    return 0;
 }
 
 const struct sql_step sql_step_list = {SQL_LIST, false, job_write_list, job_take_list};
@@ -124,67 +114,40 @@ static size_t job_write_nothing(struct sql_job *job, struct sql_value *values) {
     return 0;
 }
 
-static enum sql_next job_take_events(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+static int job_take_events(struct sql_job *job, struct sql_answer *answer) {
     struct idem_stats *stats = &job->base.copy.out.stats;
+    int event;
 
     for (size_t i = 0; i < answer->rows; i++) {
         struct idem_bytes name = sql_cell(answer, i, 0)->bytes;
 
-        for (int event = 0; event < IDEM_EVENT__COUNT; event++) {
-            const char *known = idem_event_name((enum idem_event)event);
-
-            if (strlen(known) == name.len && memcmp(known, name.at, name.len) == 0)
-                stats->events[event] = (uint64_t)sql_cell(answer, i, 1)->n;
-        }
+        if (idem_word_find(idem_words_event, (const char *)name.at, name.len, &event))
+            stats->events[event] = (uint64_t)sql_cell(answer, i, 1)->n;
     }
-    for (int event = 0; event < IDEM_EVENT__COUNT; event++) /* counted here, but not sent yet */
+    for (event = 0; event < IDEM_EVENT__COUNT; event++) /* counted here, but not sent yet */
         stats->events[event] += job->store->remote.tally[event];
-    *ret_rc = 0;
-    return SQL_NEXT_DONE;
+    return 0;
 }
 
 static const struct sql_step step_events = {SQL_EVENTS, false, job_write_nothing, job_take_events};
 
-static enum sql_next job_take_stats(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+static int job_take_stats(struct sql_job *job, struct sql_answer *answer) {
     struct idem_stats *stats = &job->base.copy.out.stats;
 
-    (void)ret_rc;
     *stats = (struct idem_stats){0};
-    for (size_t i = 0; i < answer->rows; i++) {
-        bool live = sql_cell(answer, i, 1)->n != 0;
-        uint64_t n = (uint64_t)sql_cell(answer, i, 2)->n;
-
-        switch (sql_cell(answer, i, 0)->n) {
-        case IDEM_ISSUED:
-            stats->issued += n;
-            break;
-        case IDEM_RUNNING:
-            *(live ? &stats->running : &stats->uncertain) += n;
-            break;
-        case IDEM_DONE:
-            stats->done += n;
-            break;
-        case IDEM_FAILED:
-            stats->failed += n;
-            break;
-        default:
-            break;
-        }
-    }
-    job->step = &step_events;
-    return SQL_NEXT_SEND;
+    for (size_t i = 0; i < answer->rows; i++)
+        idem_stats_add(stats, (enum idem_state)sql_cell(answer, i, 0)->n,
+                       sql_cell(answer, i, 1)->n != 0, (uint64_t)sql_cell(answer, i, 2)->n);
+    return sql_job_continue(job, &step_events);
 }
 
 const struct sql_step sql_step_stats = {SQL_STATS, false, job_write_nothing, job_take_stats};
 
-static enum sql_next job_take_time(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    *ret_rc = 0;
+static int job_take_time(struct sql_job *job, struct sql_answer *answer) {
     if (answer->rows != 1 || sql_cell(answer, 0, 0)->type != SQL_MS)
-        *ret_rc =
-            idem_error_set(&job->base.copy.error, IDEM_E_REFUSED, "the server returned no time");
-    else
-        job->base.copy.out.time.ms = job->base.copy.out.time.date = sql_cell(answer, 0, 0)->n;
-    return SQL_NEXT_DONE;
+        return idem_error_set(&job->base.copy.error, IDEM_E_REFUSED, "the server returned no time");
+    job->base.copy.out.time.ms = job->base.copy.out.time.date = sql_cell(answer, 0, 0)->n;
+    return 0;
 }
 
 const struct sql_step sql_step_time = {SQL_TIME, false, job_write_nothing, job_take_time};

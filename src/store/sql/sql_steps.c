@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "protocol/owner.h"
-#include "protocol/record_key.h"
 #include "store/sql/sql_engine.h"
 #include "store/sql/sql_store.h"
 
@@ -75,27 +74,11 @@ const struct sql_shape sql_shapes[SQL_STATEMENT__COUNT] = {
 static const struct sql_step step_insert, step_read, step_finish, step_write, step_write_result,
     step_delete, step_counter_insert, step_counter_read, step_counter_write, step_tx;
 
-static enum sql_next job_continue(struct sql_job *job, const struct sql_step *step) {
-    job->step = step;
-    return SQL_NEXT_SEND;
-}
-
-static enum sql_next steps_done(int *ret_rc, int rc) {
-    *ret_rc = rc;
-    return SQL_NEXT_DONE;
-}
-
 /* Errors. */
 
-static int job_fail_record(struct sql_job *job, int code) {
-    char hex[IDEM_HEX_LEN + 1];
-
-    idem_record_key_hex(&job->base.copy.key, hex);
-    return idem_error_set(
-        &job->base.copy.error, code, "record %.12s: %s", hex,
-        code == IDEM_E_VERSION
-            ? "written by a newer version of Idem; upgrade this one"
-            : "damaged; `idem forget --force --hash` removes it, and its key may then run again");
+void sql_job_take_answer(struct sql_job *job) {
+    job->store->engine->answer_free(job->read);
+    job->read = sql_connection_take_answer(job->connection);
 }
 
 int sql_job_trouble(struct sql_job *job, const struct sql_answer *answer) {
@@ -119,57 +102,44 @@ static int job_make_revision(struct sql_job *job) {
 
 /* Completion. */
 
-static enum sql_next job_claim_done(struct sql_job *job, int *ret_rc) {
+static int job_claim_done(struct sql_job *job) {
     enum idem_verdict verdict = job->base.copy.out.claim.verdict;
 
     job->base.copy.out.claim.record = job->record;
     if (verdict != IDEM_REPLAY && verdict != IDEM_DEAD)
         job->base.copy.out.claim.record.result = (struct idem_bytes){0};
-    return steps_done(ret_rc, 0);
-}
-
-/* A finish that is sent again and finds another owner does not show whether the first one
-   arrived. */
-static enum sql_next job_finish_done(struct sql_job *job, int *ret_rc) {
-    if (!job->base.lost || job->base.copy.out.finish.ack != IDEM_LOST ||
-        job->base.copy.in.finish.action == IDEM_OWNER_RENEW)
-        return steps_done(ret_rc, 0);
-    return steps_done(ret_rc,
-                      idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
-                                     "the connection was lost before the answer came, and the "
-                                     "record is not this owner's any more: it may have been "
-                                     "stored before"));
+    return 0;
 }
 
 /* The decided change is in the store. */
-static enum sql_next job_written(struct sql_job *job, int *ret_rc) {
+static int job_written(struct sql_job *job) {
     switch (job->base.copy.kind) {
     case IDEM_OP_CLAIM:
-        return job_claim_done(job, ret_rc);
+        return job_claim_done(job);
     case IDEM_OP_FINISH:
-        return job_finish_done(job, ret_rc);
+        return remote_op_check_finish(&job->base);
     case IDEM_OP_ISSUE:
         job->base.copy.out.issue.issued = true;
-        return steps_done(ret_rc, 0);
+        return 0;
     default:
-        return steps_done(ret_rc, 0);
+        return 0;
     }
 }
 
 /* Decisions. */
 
 /* The record was changed in memory: chooses the statement that writes the change. */
-static enum sql_next job_put(struct sql_job *job, struct idem_bytes before, int *ret_rc) {
+static int job_put(struct sql_job *job, struct idem_bytes before) {
     int rc = job_make_revision(job);
 
     if (rc != 0)
-        return steps_done(ret_rc, rc);
+        return rc;
     if (job->record.result.at == before.at && job->record.result.len == before.len)
-        return job_continue(job, &step_write);
-    return job_continue(job, &step_write_result);
+        return sql_job_continue(job, &step_write);
+    return sql_job_continue(job, &step_write_result);
 }
 
-static enum sql_next job_decide_claim(struct sql_job *job, bool there, int *ret_rc) {
+static int job_decide_claim(struct sql_job *job, bool there) {
     const struct idem_claim_in *in = &job->base.copy.in.claim;
     struct idem_time now = {job->now, job->now};
     struct idem_bytes before = job->record.result;
@@ -179,12 +149,12 @@ static enum sql_next job_decide_claim(struct sql_job *job, bool there, int *ret_
     job->base.copy.out.claim.verdict = idem_protocol_claim(
         there ? &job->record : NULL, &fresh, in, now, &write, &job->base.copy.out.claim.left_ms);
     if (there)
-        return write ? job_put(job, before, ret_rc) : job_claim_done(job, ret_rc);
+        return write ? job_put(job, before) : job_claim_done(job);
     job->record = fresh;
-    return write ? job_continue(job, &step_insert) : job_claim_done(job, ret_rc);
+    return write ? sql_job_continue(job, &step_insert) : job_claim_done(job);
 }
 
-static enum sql_next job_decide_finish(struct sql_job *job, bool there, int *ret_rc) {
+static int job_decide_finish(struct sql_job *job, bool there) {
     struct idem_time now = {job->now, job->now};
     struct idem_bytes before = job->record.result;
     enum idem_store_write write;
@@ -192,55 +162,50 @@ static enum sql_next job_decide_finish(struct sql_job *job, bool there, int *ret
     job->base.copy.out.finish.ack =
         idem_protocol_finish(there ? &job->record : NULL, &job->base.copy.in.finish, now, &write);
     if (write == IDEM_WRITE_NONE)
-        return job_finish_done(job, ret_rc);
-    return write == IDEM_WRITE_PUT ? job_put(job, before, ret_rc) : job_continue(job, &step_delete);
+        return remote_op_check_finish(&job->base);
+    return write == IDEM_WRITE_PUT ? job_put(job, before) : sql_job_continue(job, &step_delete);
 }
 
-static enum sql_next job_decide_issue(struct sql_job *job, bool there, int *ret_rc) {
+static int job_decide_issue(struct sql_job *job, bool there) {
     struct idem_time now = {job->now, job->now};
     struct idem_record fresh;
     bool write;
 
     if (!there)
-        return job_continue(job, &step_insert);
+        return sql_job_continue(job, &step_insert);
     job->base.copy.out.issue.issued =
         idem_protocol_issue(&job->record, &fresh, &job->base.copy.in.issue, now, &write);
     if (!write)
-        return steps_done(ret_rc, 0);
+        return 0;
     job->record = fresh;
-    return job_put(job, (struct idem_bytes){sql_unread, 0}, ret_rc);
+    return job_put(job, (struct idem_bytes){sql_unread, 0});
 }
 
-static enum sql_next job_decide_lookup(struct sql_job *job, bool there, int *ret_rc) {
+static int job_decide_lookup(struct sql_job *job, bool there) {
     struct idem_time now = {job->now, job->now};
 
     if (!there || idem_record_expired(&job->record, now))
-        return steps_done(ret_rc, idem_op_refuse(&job->base.copy, IDEM_E_ABSENT));
-    job->base.copy.out.lookup.record = job->record;
-    job->base.copy.out.lookup.live = idem_record_live(&job->record, now);
-    job->base.copy.out.lookup.left_ms =
-        job->base.copy.out.lookup.live ? job->record.lease_end - job->now : 0;
-    return steps_done(ret_rc, 0);
+        return idem_op_refuse(&job->base.copy, IDEM_E_ABSENT);
+    idem_op_fill_lookup(&job->base.copy, &job->record, now);
+    return 0;
 }
 
-static enum sql_next job_decide_settle(struct sql_job *job, bool there, int *ret_rc) {
+static int job_decide_settle(struct sql_job *job, bool there) {
     struct idem_time now = {job->now, job->now};
     struct idem_bytes before = job->record.result;
     int rc = idem_protocol_settle(there ? &job->record : NULL, &job->base.copy.in.settle, now);
 
-    return rc == 0 ? job_put(job, before, ret_rc)
-                   : steps_done(ret_rc, idem_op_refuse(&job->base.copy, rc));
+    return rc == 0 ? job_put(job, before) : idem_op_refuse(&job->base.copy, rc);
 }
 
-static enum sql_next job_decide_forget(struct sql_job *job, bool there, int *ret_rc) {
+static int job_decide_forget(struct sql_job *job, bool there) {
     struct idem_time now = {job->now, job->now};
     int rc = idem_protocol_forget(there ? &job->record : NULL, job->base.copy.in.forget.force, now);
 
-    return rc == 0 ? job_continue(job, &step_delete)
-                   : steps_done(ret_rc, idem_op_refuse(&job->base.copy, rc));
+    return rc == 0 ? sql_job_continue(job, &step_delete) : idem_op_refuse(&job->base.copy, rc);
 }
 
-typedef enum sql_next decide_fn(struct sql_job *job, bool there, int *ret_rc);
+typedef int decide_fn(struct sql_job *job, bool there);
 
 static decide_fn *const deciders[IDEM_OP__COUNT] = {
     [IDEM_OP_CLAIM] = job_decide_claim,   [IDEM_OP_FINISH] = job_decide_finish,
@@ -268,12 +233,10 @@ static size_t job_write_insert(struct sql_job *job, struct sql_value *values) {
                           claim->lease_ms + claim->hold_ttl_ms, values);
 }
 
-static enum sql_next job_take_insert(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+static int job_take_insert(struct sql_job *job, struct sql_answer *answer) {
     if (answer->trouble == SQL_CONFLICT || answer->affected == 0)
-        return job_continue(job, &step_read);
-    if (job->base.copy.kind == IDEM_OP_CLAIM)
-        return job_claim_done(job, ret_rc);
-    return job_written(job, ret_rc);
+        return sql_job_continue(job, &step_read);
+    return job_written(job);
 }
 
 /* A lookup, a finish and a replay need the result; SQL_READ returns that of a failed record in
@@ -286,28 +249,24 @@ static bool job_wants_result(const struct sql_job *job) {
 
 static size_t job_write_read(struct sql_job *job, struct sql_value *values) {
     values[0] = sql_int(job_wants_result(job));
-    values[1] = sql_prefix(&job->base.copy.key);
-    values[2] = sql_hash(&job->base.copy.key);
-    return 3;
+    return 1 + sql_put_key(&job->base.copy.key, values + 1);
 }
 
-static enum sql_next job_take_read(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+static int job_take_read(struct sql_job *job, struct sql_answer *answer) {
     int rc;
 
     if (answer->rows == 0)
-        return deciders[job->base.copy.kind](job, false, ret_rc);
-    if (job->read != NULL)
-        job->store->engine->answer_free(job->read);
-    job->read = sql_connection_keep(job->connection);
+        return deciders[job->base.copy.kind](job, false);
+    sql_job_take_answer(job);
     job->was = sql_cell(answer, 0, SQL_COL_REVISION)->n;
     rc = sql_row_decode(answer->cells, &job->record, &job->now);
     /* A damaged record can still be forgotten: no other way removes it. */
     if (rc == IDEM_E_CORRUPT && job->base.copy.kind == IDEM_OP_FORGET &&
         job->base.copy.in.forget.force)
-        return job_continue(job, &step_delete);
+        return sql_job_continue(job, &step_delete);
     if (rc != 0)
-        return steps_done(ret_rc, job_fail_record(job, rc));
-    return deciders[job->base.copy.kind](job, true, ret_rc);
+        return idem_op_refuse(&job->base.copy, rc);
+    return deciders[job->base.copy.kind](job, true);
 }
 
 /* Nearly every finish: done or failed, of a run that is not a lock and has this owner. The
@@ -333,15 +292,15 @@ static size_t job_write_finish(struct sql_job *job, struct sql_value *values) {
     values[n++] = job->record.result.len == 0
                       ? sql_null()
                       : sql_bytes(job->record.result.at, job->record.result.len);
-    values[n++] = sql_prefix(&job->base.copy.key);
-    values[n++] = sql_hash(&job->base.copy.key);
+    n += sql_put_key(&job->base.copy.key, values + n);
     values[n++] = sql_bytes(in->owner, IDEM_OWNER_LEN);
     values[n++] = sql_int(in->attempt);
     return n;
 }
 
-static enum sql_next job_take_finish(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    return answer->affected == 1 ? job_written(job, ret_rc) : job_continue(job, &step_read);
+/* Without such a row, the record is read and decided again. */
+static int job_take_change(struct sql_job *job, struct sql_answer *answer) {
+    return answer->affected == 1 ? job_written(job) : sql_job_continue(job, &step_read);
 }
 
 /* True if waiting claims must be notified of this change. */
@@ -364,15 +323,11 @@ static size_t job_write_put(struct sql_job *job, struct sql_value *values) {
     return n;
 }
 
-static enum sql_next job_take_put(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    return answer->affected == 1 ? job_written(job, ret_rc) : job_continue(job, &step_read);
-}
-
 static size_t job_write_delete(struct sql_job *job, struct sql_value *values) {
-    values[0] = sql_prefix(&job->base.copy.key);
-    values[1] = sql_hash(&job->base.copy.key);
-    values[2] = sql_int(job->was);
-    return 3;
+    size_t n = sql_put_key(&job->base.copy.key, values);
+
+    values[n++] = sql_int(job->was);
+    return n;
 }
 
 /* Steps on a counter. */
@@ -382,48 +337,42 @@ static int64_t job_counter_ttl(const struct sql_job *job) {
                                                : job->base.copy.in.count.ttl_ms;
 }
 
-static enum sql_next job_counter_done(struct sql_job *job, bool changed, int *ret_rc) {
+static int job_counter_done(struct sql_job *job, bool changed) {
     if (job->base.copy.kind == IDEM_OP_ONCE)
         job->base.copy.out.once.first = changed;
     else
         job->base.copy.out.count.changed = changed;
     if (changed || job->base.copy.kind == IDEM_OP_ONCE ||
         job->base.copy.in.count.how != IDEM_COUNT_ADD)
-        return steps_done(ret_rc, 0);
-    return steps_done(
-        ret_rc, idem_error_set(&job->base.copy.error, IDEM_E_INVALID, "the counter overflows"));
+        return 0;
+    return idem_error_set(&job->base.copy.error, IDEM_E_INVALID, "the counter overflows");
 }
 
 static size_t job_write_counter_insert(struct sql_job *job, struct sql_value *values) {
-    values[0] = sql_prefix(&job->base.copy.key);
-    values[1] = sql_hash(&job->base.copy.key);
+    (void)sql_put_key(&job->base.copy.key, values);
     values[2] = sql_int(job->revision);
     values[3] = sql_int(job->base.copy.kind == IDEM_OP_ONCE ? 1 : job->base.copy.out.count.value);
     values[4] = sql_int(job_counter_ttl(job));
     return 5;
 }
 
-static enum sql_next job_take_counter_insert(struct sql_job *job, struct sql_answer *answer,
-                                             int *ret_rc) {
+static int job_take_counter_change(struct sql_job *job, struct sql_answer *answer) {
     if (answer->trouble == SQL_CONFLICT || answer->affected == 0)
-        return job_continue(job, &step_counter_read);
-    return job_counter_done(job, true, ret_rc);
+        return sql_job_continue(job, &step_counter_read);
+    return job_counter_done(job, true);
 }
 
 static size_t job_write_name(struct sql_job *job, struct sql_value *values) {
-    values[0] = sql_prefix(&job->base.copy.key);
-    values[1] = sql_hash(&job->base.copy.key);
-    return 2;
+    return sql_put_key(&job->base.copy.key, values);
 }
 
-static enum sql_next job_take_counter_read(struct sql_job *job, struct sql_answer *answer,
-                                           int *ret_rc) {
+static int job_take_counter_read(struct sql_job *job, struct sql_answer *answer) {
     bool there = answer->rows > 0, live = there && sql_cell(answer, 0, 2)->n != 0;
     bool changes = !live;
     int rc = job_make_revision(job);
 
     if (rc != 0)
-        return steps_done(ret_rc, rc);
+        return rc;
     if (there)
         job->was = sql_cell(answer, 0, 0)->n;
     if (job->base.copy.kind == IDEM_OP_COUNT) {
@@ -431,53 +380,45 @@ static enum sql_next job_take_counter_read(struct sql_job *job, struct sql_answe
         changes = idem_count_apply(&job->base.copy.in.count, &job->base.copy.out.count.value);
     }
     if (!changes)
-        return job_counter_done(job, false, ret_rc);
-    return job_continue(job, there ? &step_counter_write : &step_counter_insert);
+        return job_counter_done(job, false);
+    return sql_job_continue(job, there ? &step_counter_write : &step_counter_insert);
 }
 
 static size_t job_write_counter_write(struct sql_job *job, struct sql_value *values) {
     values[0] = sql_int(job->revision);
     values[1] = sql_int(job->base.copy.kind == IDEM_OP_ONCE ? 1 : job->base.copy.out.count.value);
     values[2] = sql_int(job_counter_ttl(job));
-    values[3] = sql_prefix(&job->base.copy.key);
-    values[4] = sql_hash(&job->base.copy.key);
+    (void)sql_put_key(&job->base.copy.key, values + 3);
     values[5] = sql_int(job->was);
     return 6;
 }
 
-static enum sql_next job_take_counter_write(struct sql_job *job, struct sql_answer *answer,
-                                            int *ret_rc) {
-    if (answer->affected == 0)
-        return job_continue(job, &step_counter_read);
-    return job_counter_done(job, true, ret_rc);
-}
-
 /* Returns the outcome of a guard in the caller's own SQL transaction. The result is borrowed
    from `answer`, which outlives the callback. */
-static enum sql_next job_take_tx(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+static int job_take_tx(struct sql_job *job, struct sql_answer *answer) {
     job->base.copy.out.tx.there = answer->rows > 0;
     if (answer->rows > 0) {
         job->base.copy.out.tx.status = (int32_t)sql_cell(answer, 0, 0)->n;
         job->base.copy.out.tx.result = sql_cell(answer, 0, 1)->bytes;
     }
-    return steps_done(ret_rc, 0);
+    return 0;
 }
 
 /* The table. */
 
 static const struct sql_step step_insert = {SQL_INSERT, true, job_write_insert, job_take_insert};
 static const struct sql_step step_read = {SQL_READ, false, job_write_read, job_take_read};
-static const struct sql_step step_finish = {SQL_FINISH, true, job_write_finish, job_take_finish};
-static const struct sql_step step_write = {SQL_WRITE, true, job_write_put, job_take_put};
+static const struct sql_step step_finish = {SQL_FINISH, true, job_write_finish, job_take_change};
+static const struct sql_step step_write = {SQL_WRITE, true, job_write_put, job_take_change};
 static const struct sql_step step_write_result = {SQL_WRITE_RESULT, true, job_write_put,
-                                                  job_take_put};
-static const struct sql_step step_delete = {SQL_DELETE, true, job_write_delete, job_take_put};
+                                                  job_take_change};
+static const struct sql_step step_delete = {SQL_DELETE, true, job_write_delete, job_take_change};
 static const struct sql_step step_counter_insert = {
-    SQL_COUNTER_INSERT, true, job_write_counter_insert, job_take_counter_insert};
+    SQL_COUNTER_INSERT, true, job_write_counter_insert, job_take_counter_change};
 static const struct sql_step step_counter_read = {SQL_COUNTER_READ, false, job_write_name,
                                                   job_take_counter_read};
 static const struct sql_step step_counter_write = {SQL_COUNTER_WRITE, true, job_write_counter_write,
-                                                   job_take_counter_write};
+                                                   job_take_counter_change};
 
 static const struct sql_step step_tx = {SQL_TX, false, job_write_name, job_take_tx};
 

@@ -13,18 +13,18 @@ struct sql_store;
 struct sql_connection;
 
 /* A statement under way. `take` receives the response; NULL: the connection was lost before it
-   arrived. The response belongs to the connection, unless sql_connection_keep() takes it. */
+   arrived. The response belongs to the connection, unless sql_connection_take_answer() takes it. */
 typedef void sql_take_fn(struct sql_connection *connection, void *data, struct sql_answer *answer);
-struct sql_want {
+struct sql_pending {
     sql_take_fn *take;
     void *data;
 };
 
 /* A response that is being delivered. */
-struct sql_telling {
+struct sql_delivery {
     struct sql_answer *answer; /* NULL: the receiver kept it */
     bool gone;                 /* the connection was closed meanwhile */
-    struct sql_telling *outer;
+    struct sql_delivery *outer;
 };
 
 enum sql_connection_state {
@@ -38,29 +38,29 @@ enum sql_connection_state {
 struct sql_connection {
     struct sql_store *store;
     enum sql_connection_state state;
-    struct sql_link *link;
-    struct sql_dial *dial;
+    struct sql_engine_connection *native; /* the engine's; NULL: none */
+    struct sql_dial dial;
     struct sql_session session, past; /* past: lost with statements under way */
     struct idem_fd fd;
     struct idem_timer timer; /* ends a pause; bounds dialling; bounds the oldest response */
     int events;              /* for which the fd is watched */
     unsigned tries;
-    bool met;               /* it was connected before */
-    bool down;              /* the server could not be reached, or did not respond in time */
-    unsigned failed;        /* consecutive attempts to connect that failed */
-    struct sql_want *wants; /* a ring */
-    size_t wants_first, wants_n;
-    size_t operations_n; /* the share of operations in wants_n */
+    bool met;                    /* it was connected before */
+    bool down;                   /* the server could not be reached, or did not respond in time */
+    unsigned failed;             /* consecutive attempts to connect that failed */
+    struct sql_pending *pending; /* a ring */
+    size_t pending_first, pending_n;
+    size_t operations_n; /* the share of operations in pending_n */
     int64_t heard;       /* the time of the last response, or when the oldest statement was sent */
     int64_t answered;    /* the time of the last response; 0: never */
-    struct sql_telling *telling;
+    struct sql_delivery *delivery;
     char leaving[300];        /* the reason why nothing more is sent; "": sending goes on */
     bool listening;           /* LISTEN was sent */
     unsigned char *busy;      /* by slot: an operation there reads and changes its record */
     struct remote_queue held; /* jobs that wait for a slot */
     struct remote_queue turn; /* jobs to be sent */
     struct idem_task flush;
-    struct sql_channel *asks, **asks_end; /* channels to be polled when there is room */
+    struct sql_channel *polls, **polls_end; /* channels to be polled when there is room */
 };
 
 /* One operation under way. */
@@ -95,14 +95,15 @@ struct sql_sweeper {
     struct idem_op op;
 };
 
-/* A record with watches: a poll asks for its revision. */
+/* A record with watches: a poll reads its revision. */
 struct sql_channel {
     struct remote_channel base;
     bool flying; /* a poll is under way */
     bool queued; /* a poll waits on its connection */
-    struct sql_channel *ask_next;
+    struct sql_channel *poll_next;
     int64_t revision;
-    int64_t ask_at, ask_ms; /* the time of the next poll, on the loop's clock; the pause after it */
+    int64_t poll_at,
+        poll_ms; /* the time of the next poll, on the loop's clock; the pause after it */
 };
 
 struct sql_store {
@@ -135,35 +136,38 @@ void sql_connection_open(
 void sql_connection_close(struct sql_connection *connection);
 /* True if operations on it are refused: it does not help to wait for the server. */
 bool sql_connection_is_down(const struct sql_connection *connection);
-void sql_connection_fail(struct sql_connection *connection, int code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-bool sql_connection_has_room(const struct sql_connection *connection);   /* for an operation */
-bool sql_connection_has_beside(const struct sql_connection *connection); /* for other statements */
+bool sql_connection_has_room(const struct sql_connection *connection); /* for an operation */
+bool sql_connection_has_room_for_others(
+    const struct sql_connection *connection); /* for other statements */
 /* Sends a statement; false: not ready, no room, or no memory. */
 bool sql_connection_send(struct sql_connection *connection, enum sql_statement statement,
                          const struct sql_value *values, size_t n, sql_take_fn *take, void *data);
 void sql_connection_pump(struct sql_connection *connection);
 /* Inside a sql_take_fn: transfers the response to the caller. */
-struct sql_answer *sql_connection_keep(struct sql_connection *connection);
+struct sql_answer *sql_connection_take_answer(struct sql_connection *connection);
 struct sql_connection *sql_connection_of(struct sql_store *store,
                                          const struct idem_record_key *key);
 
 /* sql_steps.c */
 
-enum sql_next {
-    SQL_NEXT_SEND, /* send job->step */
-    SQL_NEXT_DONE,
-};
+#define SQL_MORE 1 /* the operation goes on: send job->step */
 /* A statement to send, and the function that receives its response. */
 struct sql_step {
     enum sql_statement statement;
     bool changes;
     size_t (*write)(struct sql_job *job, struct sql_value *values);
-    enum sql_next (*take)(struct sql_job *job, struct sql_answer *answer, int *ret_rc);
+    /* SQL_MORE, or the operation's code: 0, or one with job->base.copy.error. */
+    int (*take)(struct sql_job *job, struct sql_answer *answer);
     bool passes; /* receives SQL_AGAIN, too */
 };
+static inline int sql_job_continue(struct sql_job *job, const struct sql_step *step) {
+    job->step = step;
+    return SQL_MORE;
+}
 /* Sets the first step, also when the job starts again. 0, or a code with job->base.copy.error. */
 int sql_job_restart(struct sql_job *job);
+/* Inside `take`: the response becomes job->read. */
+void sql_job_take_answer(struct sql_job *job);
 int sql_job_trouble(struct sql_job *job, const struct sql_answer *answer);
 
 /* sql_scan.c */

@@ -6,8 +6,6 @@
  * One process sweeps for all: it is elected in idem_meta for a term, renews the term in time, and
  * stores its position there.
  */
-#include "store/sql/sql_sweep.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,16 +83,15 @@ static size_t job_write_bound(struct sql_job *job, struct sql_value *values) {
     return n;
 }
 
-static enum sql_next job_take_bound(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+static int job_take_bound(struct sql_job *job, struct sql_answer *answer) {
     struct sql_walk *walk = job->walk;
 
-    (void)ret_rc;
     job->base.copy.out.sweep.removed = 0;
     walk->bound.prefix_len = 0;
     if (answer->rows > 0)
         sweep_set_key(&walk->bound, sql_cell(answer, 0, 0)->bytes, sql_cell(answer, 0, 1)->bytes);
-    job->step = job->store->engine->skips ? &sweeps[walk->table] : &expireds[walk->table];
-    return SQL_NEXT_SEND;
+    return sql_job_continue(job, job->store->engine->skips ? &sweeps[walk->table]
+                                                           : &expireds[walk->table]);
 }
 
 static size_t sweep_put_part(const struct sql_walk *walk, struct sql_value *values) {
@@ -110,15 +107,15 @@ static size_t sweep_put_part(const struct sql_walk *walk, struct sql_value *valu
 }
 
 /* All expired rows up to the bound are removed. */
-static enum sql_next job_end_part(struct sql_job *job) {
+static int job_end_part(struct sql_job *job) {
     struct sql_walk *walk = job->walk;
 
     walk->at = walk->bound;
-    if (walk->bound.prefix_len != 0)
-        return SQL_NEXT_DONE;
-    walk->table = (walk->table + 1) % TABLES_N;
-    job->base.copy.out.sweep.more = walk->table != 0;
-    return SQL_NEXT_DONE;
+    if (walk->bound.prefix_len == 0) {
+        walk->table = (walk->table + 1) % TABLES_N;
+        job->base.copy.out.sweep.more = walk->table != 0;
+    }
+    return 0;
 }
 
 static size_t job_write_sweep(struct sql_job *job, struct sql_value *values) {
@@ -128,14 +125,13 @@ static size_t job_write_sweep(struct sql_job *job, struct sql_value *values) {
     return n;
 }
 
-static enum sql_next job_take_sweep(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+static int job_take_sweep(struct sql_job *job, struct sql_answer *answer) {
     size_t removed = answer->affected > 0 ? (size_t)answer->affected : 0;
 
-    *ret_rc = 0;
     job->base.copy.out.sweep.removed = removed;
     job->base.copy.out.sweep.more = true;
     if (removed >= job->base.copy.in.sweep.max) /* the part may contain more */
-        return SQL_NEXT_DONE;
+        return 0;
     return job_end_part(job);
 }
 
@@ -153,16 +149,12 @@ static size_t job_write_expired(struct sql_job *job, struct sql_value *values) {
     return n;
 }
 
-static enum sql_next job_take_expired(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
-    *ret_rc = 0;
+static int job_take_expired(struct sql_job *job, struct sql_answer *answer) {
     job->base.copy.out.sweep.more = true;
     if (answer->rows == 0)
         return job_end_part(job);
-    if (job->read != NULL)
-        job->store->engine->answer_free(job->read);
-    job->read = sql_connection_keep(job->connection);
-    job->step = &removes[job->walk->table];
-    return SQL_NEXT_SEND;
+    sql_job_take_answer(job);
+    return sql_job_continue(job, &removes[job->walk->table]);
 }
 
 static size_t job_write_remove(struct sql_job *job, struct sql_value *values) {
@@ -176,11 +168,10 @@ static size_t job_write_remove(struct sql_job *job, struct sql_value *values) {
 }
 
 /* Rows that stay locked too long are left to the next walk. */
-static enum sql_next job_take_remove(struct sql_job *job, struct sql_answer *answer, int *ret_rc) {
+static int job_take_remove(struct sql_job *job, struct sql_answer *answer) {
     const struct sql_answer *read = job->read;
     bool full = read->rows >= job_batch_size(job);
 
-    *ret_rc = 0;
     if (answer->trouble == SQL_FINE && answer->affected > 0)
         job->base.copy.out.sweep.removed += (size_t)answer->affected;
     if (!full)
@@ -188,31 +179,25 @@ static enum sql_next job_take_remove(struct sql_job *job, struct sql_answer *ans
     sweep_set_key(&job->walk->at, sql_cell(read, read->rows - 1, 0)->bytes,
                   sql_cell(read, read->rows - 1, 1)->bytes);
     if (job->base.copy.out.sweep.removed >= job->base.copy.in.sweep.max)
-        return SQL_NEXT_DONE;
-    job->step = &expireds[job->walk->table];
-    return SQL_NEXT_SEND;
+        return 0;
+    return sql_job_continue(job, &expireds[job->walk->table]);
 }
 
-static const struct sql_step bounds[TABLES_N] = {
-    {SQL_BOUND_RECORD, false, job_write_bound, job_take_bound},
-    {SQL_BOUND_COUNTER, false, job_write_bound, job_take_bound},
-    {SQL_BOUND_TX, false, job_write_bound, job_take_bound},
-};
-static const struct sql_step sweeps[TABLES_N] = {
-    {SQL_SWEEP_RECORD, true, job_write_sweep, job_take_sweep},
-    {SQL_SWEEP_COUNTER, true, job_write_sweep, job_take_sweep},
-    {SQL_SWEEP_TX, true, job_write_sweep, job_take_sweep},
-};
-static const struct sql_step expireds[TABLES_N] = {
-    {SQL_EXPIRED_RECORD, false, job_write_expired, job_take_expired},
-    {SQL_EXPIRED_COUNTER, false, job_write_expired, job_take_expired},
-    {SQL_EXPIRED_TX, false, job_write_expired, job_take_expired},
-};
-static const struct sql_step removes[TABLES_N] = {
-    {SQL_REMOVE_RECORD, true, job_write_remove, job_take_remove, true},
-    {SQL_REMOVE_COUNTER, true, job_write_remove, job_take_remove, true},
-    {SQL_REMOVE_TX, true, job_write_remove, job_take_remove, true},
-};
+/* A step for each table. */
+#define STEPS(statement, changes, write, take, passes)                                             \
+    {                                                                                              \
+        {statement##_RECORD, changes, write, take, passes},                                        \
+            {statement##_COUNTER, changes, write, take, passes},                                   \
+            {statement##_TX, changes, write, take, passes},                                        \
+    }
+static const struct sql_step bounds[TABLES_N] =
+    STEPS(SQL_BOUND, false, job_write_bound, job_take_bound, false);
+static const struct sql_step sweeps[TABLES_N] =
+    STEPS(SQL_SWEEP, true, job_write_sweep, job_take_sweep, false);
+static const struct sql_step expireds[TABLES_N] =
+    STEPS(SQL_EXPIRED, false, job_write_expired, job_take_expired, false);
+static const struct sql_step removes[TABLES_N] =
+    STEPS(SQL_REMOVE, true, job_write_remove, job_take_remove, true);
 
 const struct sql_step *sql_sweep_begin(struct sql_job *job) {
     struct sql_store *store = job->store;

@@ -14,8 +14,8 @@
 #include "store/sql/sql_store.h"
 
 #define MARKED_MS 20000 /* a third of the duration in the engines' SQL_MARK */
-#define ASK_MIN_MS 20
-#define ASK_MAX_MS 320
+#define POLL_MIN_MS 20
+#define POLL_MAX_MS 320
 
 static struct sql_channel *channel_of(struct remote_channel *channel) {
     return idem_container_of(channel, struct sql_channel, base);
@@ -63,22 +63,22 @@ static void wake_take_look(struct sql_connection *connection, void *data,
         channel->base.in_force = true;
         channel->revision = revision;
         if (changed) {
-            channel->ask_ms = ASK_MIN_MS;
+            channel->poll_ms = POLL_MIN_MS;
             remote_channel_wake(&store->remote, &channel->base);
-        } else if (channel->ask_ms < ASK_MAX_MS) {
-            channel->ask_ms *= 2;
+        } else if (channel->poll_ms < POLL_MAX_MS) {
+            channel->poll_ms *= 2;
         }
-        channel->ask_at =
-            idem_loop_now() + (there && wake_notifies(store) ? MARKED_MS : channel->ask_ms);
+        channel->poll_at =
+            idem_loop_now() + (there && wake_notifies(store) ? MARKED_MS : channel->poll_ms);
     } else {
-        channel->ask_at = idem_loop_now() + ASK_MAX_MS;
+        channel->poll_at = idem_loop_now() + POLL_MAX_MS;
     }
-    wake_set_timer(store, channel->ask_at);
+    wake_set_timer(store, channel->poll_at);
     wake_channel_release(store, channel);
 }
 
 /* False: the poll could not be sent. */
-static bool wake_ask(struct sql_connection *connection, struct sql_channel *channel) {
+static bool wake_poll(struct sql_connection *connection, struct sql_channel *channel) {
     bool marks = wake_notifies(connection->store);
     struct sql_value values[2] = {sql_prefix(&channel->base.key), sql_hash(&channel->base.key)};
 
@@ -92,12 +92,12 @@ static bool wake_ask(struct sql_connection *connection, struct sql_channel *chan
     return channel->flying;
 }
 
-static struct sql_channel *wake_next_ask(struct sql_connection *connection) {
-    struct sql_channel *channel = connection->asks;
+static struct sql_channel *wake_next_poll(struct sql_connection *connection) {
+    struct sql_channel *channel = connection->polls;
 
-    connection->asks = channel->ask_next;
-    if (connection->asks == NULL)
-        connection->asks_end = &connection->asks;
+    connection->polls = channel->poll_next;
+    if (connection->polls == NULL)
+        connection->polls_end = &connection->polls;
     channel->queued = false;
     return channel;
 }
@@ -107,11 +107,11 @@ void sql_wake_room(struct sql_connection *connection) {
     struct sql_channel *channel;
     bool sent = false;
 
-    while (connection->asks != NULL && connection->state == SQL_CONNECTION_READY &&
-           sql_connection_has_beside(connection)) {
-        channel = wake_next_ask(connection);
-        if (channel->base.n > 0 && !wake_ask(connection, channel)) {
-            wake_set_timer(store, idem_loop_now() + ASK_MIN_MS); /* it will be due again then */
+    while (connection->polls != NULL && connection->state == SQL_CONNECTION_READY &&
+           sql_connection_has_room_for_others(connection)) {
+        channel = wake_next_poll(connection);
+        if (channel->base.n > 0 && !wake_poll(connection, channel)) {
+            wake_set_timer(store, idem_loop_now() + POLL_MIN_MS); /* it will be due again then */
             break;
         }
         sent |= channel->flying;
@@ -129,14 +129,14 @@ static void channel_due(struct remote_channel *base, void *data) {
 
     if (channel->flying || channel->queued)
         return;
-    if (channel->ask_at > idem_loop_now()) {
-        wake_set_timer(store, channel->ask_at);
+    if (channel->poll_at > idem_loop_now()) {
+        wake_set_timer(store, channel->poll_at);
         return;
     }
     channel->queued = true;
-    channel->ask_next = NULL;
-    *connection->asks_end = channel;
-    connection->asks_end = &channel->ask_next;
+    channel->poll_next = NULL;
+    *connection->polls_end = channel;
+    connection->polls_end = &channel->poll_next;
 }
 
 /* A connection that is not ready or has no room calls sql_wake_room() later. */
@@ -146,7 +146,7 @@ void sql_wake_fire(struct idem_timer *timer) {
     remote_enter(&store->remote);
     remote_channel_each(&store->remote, channel_due, store);
     for (size_t i = 0; i < store->config.connections_n && !store->remote.closing; i++) {
-        if (store->connections[i].asks == NULL)
+        if (store->connections[i].polls == NULL)
             continue;
         sql_connection_open(&store->connections[i]);
         sql_wake_room(&store->connections[i]);
@@ -154,18 +154,18 @@ void sql_wake_fire(struct idem_timer *timer) {
     (void)remote_leave(&store->remote);
 }
 
-static void channel_ask_soon(struct remote_channel *channel, void *data) {
+static void channel_poll_soon(struct remote_channel *channel, void *data) {
     struct sql_connection *connection = data;
 
     if (sql_connection_of(connection->store, &channel->key) != connection)
         return;
-    channel_of(channel)->ask_at = 0;
+    channel_of(channel)->poll_at = 0;
     wake_set_timer(connection->store, 0);
 }
 
 /* Notifications may have been lost with the connection. */
 void sql_wake_lost(struct sql_connection *connection) {
-    remote_channel_each(&connection->store->remote, channel_ask_soon, connection);
+    remote_channel_each(&connection->store->remote, channel_poll_soon, connection);
 }
 
 void sql_wake_notified(struct sql_connection *connection, const char *hex) {
@@ -181,8 +181,8 @@ void sql_wake_notified(struct sql_connection *connection, const char *hex) {
             sql_connection_of(connection->store, &at->key) != connection)
             continue;
         remote_channel_wake(&connection->store->remote, at);
-        channel_of(at)->ask_ms = ASK_MIN_MS;
-        channel_of(at)->ask_at = 0;
+        channel_of(at)->poll_ms = POLL_MIN_MS;
+        channel_of(at)->poll_at = 0;
         wake_set_timer(connection->store, 0);
     }
 }
@@ -190,9 +190,9 @@ void sql_wake_notified(struct sql_connection *connection, const char *hex) {
 /* Watches. */
 
 void sql_watched(struct remote *r, struct remote_channel *channel) {
-    if (channel_of(channel)->ask_ms == 0)
-        channel_of(channel)->ask_ms = ASK_MIN_MS;
-    wake_set_timer(sql_store_of(r), channel_of(channel)->ask_at);
+    if (channel_of(channel)->poll_ms == 0)
+        channel_of(channel)->poll_ms = POLL_MIN_MS;
+    wake_set_timer(sql_store_of(r), channel_of(channel)->poll_at);
 }
 
 void sql_unwatched(struct remote *r, struct remote_channel *channel) {

@@ -197,7 +197,8 @@ void test_consumer_sync(struct test_consumer *consumer) {
     do {
         test_consumer_turn(consumer, 5);
         late(consumer, "answers", end);
-    } while (conn->state != REDIS_CONN_READY || conn->wants_n > 0 || conn->out.len > conn->out_at);
+    } while (conn->state != REDIS_CONN_READY || conn->pending_n > 0 ||
+             conn->out.len > conn->out_at);
 }
 
 void test_consumer_due(struct test_consumer *consumer) {

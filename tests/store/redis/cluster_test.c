@@ -48,7 +48,7 @@ static const char *text(const char *format, ...) {
 #define BUSY_PREFIX "{busy}:"
 
 static unsigned busy_slot(void) {
-    return redis_slot(BUSY_PREFIX "x", sizeof(BUSY_PREFIX));
+    return redis_cluster_slot(BUSY_PREFIX "x", sizeof(BUSY_PREFIX));
 }
 
 /* Servers, as they are told. */
@@ -416,7 +416,8 @@ static const char *key_on(size_t server, unsigned nth) {
         const char *key = text("on%u", i);
 
         name_of(key, name, sizeof(name));
-        if (redis_slot(name, strlen(name)) * (size_t)3 / REDIS_SLOTS == server && nth-- == 0)
+        if (redis_cluster_slot(name, strlen(name)) * (size_t)3 / REDIS_SLOTS == server &&
+            nth-- == 0)
             return key;
     }
 }
@@ -471,7 +472,7 @@ static bool is_reply_due(struct conn *c) {
     const struct redis_store *store = idem_container_of(c->store, struct redis_store, remote.base);
 
     for (const struct redis_node *node = store->nodes; node != NULL; node = node->next)
-        if (node->conn.state == REDIS_CONN_READY && node->conn.wants_n > 0)
+        if (node->conn.state == REDIS_CONN_READY && node->conn.pending_n > 0)
             return true;
     return false;
 }

@@ -47,7 +47,7 @@ static size_t number_of(const char *name) {
 }
 
 static unsigned slot_of(size_t i) {
-    return redis_slot(names[i], strlen(names[i]));
+    return redis_cluster_slot(names[i], strlen(names[i]));
 }
 
 /* What the fakes say. */
@@ -171,7 +171,8 @@ static bool say_trouble(const struct fake_command *command, char *out, size_t si
             snprintf(out, size, "-TRYAGAIN Multiple keys\r\n");
         else if (command->fake == 0)
             snprintf(out, size, "-ASK %u 127.0.0.1:%d\r\n",
-                     redis_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME)), fakes.port[1]);
+                     redis_cluster_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME)),
+                     fakes.port[1]);
         else if (command->asking)
             snprintf(out, size, "*2\r\n$%zu\r\n%s\r\n$1\r\n5\r\n",
                      strlen(idem_event_name((enum idem_event)0)),

@@ -258,7 +258,7 @@ static const char *key_in_half(unsigned half) {
     for (unsigned i = 0;; i++) {
         snprintf(key, sizeof(key), "k%u", i);
         name_of(key, name, sizeof(name));
-        if (redis_slot(name, strlen(name)) * 2u / REDIS_SLOTS == half)
+        if (redis_cluster_slot(name, strlen(name)) * 2u / REDIS_SLOTS == half)
             return key;
     }
 }
@@ -376,7 +376,7 @@ static bool say_unnamed(const struct fake_command *command, char *out, size_t si
     if (command->fake == 1)
         return say_absent(command, out, size);
     name_of("k", name, sizeof(name));
-    snprintf(out, size, "-MOVED %u :%d\r\n", redis_slot(name, strlen(name)), fakes.port[1]);
+    snprintf(out, size, "-MOVED %u :%d\r\n", redis_cluster_slot(name, strlen(name)), fakes.port[1]);
     return true;
 }
 

@@ -180,7 +180,7 @@ static bool say_owner(const struct fake_command *command, char *out, size_t size
     }
     if (command->fake != has && fake_is(command, "SSUBSCRIBE", NULL)) {
         snprintf(out, size, "-MOVED %u 127.0.0.1:%d\r\n",
-                 redis_slot(command->word[1], strlen(command->word[1])), fakes.port[has]);
+                 redis_cluster_slot(command->word[1], strlen(command->word[1])), fakes.port[has]);
         wished[command->fake]++;
         return true;
     }
@@ -311,7 +311,7 @@ static const char *key_in_half(unsigned half) {
     for (unsigned i = 0;; i++) {
         snprintf(keys[half], sizeof(keys[half]), "k%u", i);
         name_of(keys[half], name, sizeof(name));
-        if (redis_slot(name, strlen(name)) * 2u / REDIS_SLOTS == half)
+        if (redis_cluster_slot(name, strlen(name)) * 2u / REDIS_SLOTS == half)
             return keys[half];
     }
 }

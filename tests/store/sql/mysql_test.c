@@ -54,8 +54,8 @@ TEST(what_the_server_says_is_taken_for_what_it_is) {
 
 /* Links. */
 
-static struct sql_link *dial(const char *url_text, const struct sql_session *past,
-                             struct sql_dialled *ret) {
+static struct sql_engine_connection *dial(const char *url_text, const struct sql_session *past,
+                                          struct sql_dialled *ret) {
     static const struct sql_session none;
     struct idem_error err;
     struct idem_url url;
@@ -66,35 +66,35 @@ static struct sql_link *dial(const char *url_text, const struct sql_session *pas
     maria_dial(&config, past == NULL ? &none : past, ret);
     sql_config_release(&config);
     idem_url_release(&url);
-    return ret->link;
+    return ret->connection;
 }
 
-static struct sql_link *dial_plain(struct sql_dialled *ret) {
+static struct sql_engine_connection *dial_plain(struct sql_dialled *ret) {
     char url[1024];
 
     farm_url(&farm, FARM_PATIENT, url, sizeof(url));
     CHECK(dial(url, NULL, ret) != NULL);
-    return ret->link;
+    return ret->connection;
 }
 
-static struct sql_answer *answer_get(struct sql_link *link) {
+static struct sql_answer *answer_get(struct sql_engine_connection *connection) {
     struct sql_answer *answer;
     const char *why;
     int events = 0;
 
-    while ((answer = maria_next(link)) == NULL) {
-        struct pollfd fd = {.fd = maria_fd(link)};
+    while ((answer = maria_next(connection)) == NULL) {
+        struct pollfd fd = {.fd = maria_fd(connection)};
 
-        events = maria_pump(link, 0, &why);
+        events = maria_pump(connection, 0, &why);
         fd.events = (events & IDEM_WRITE) != 0 ? POLLOUT : POLLIN;
         CHECK(events > 0 && poll(&fd, 1, WAIT_LIMIT_S * 1000) == 1);
-        CHECK(maria_pump(link, IDEM_READ | IDEM_WRITE, &why) > 0);
+        CHECK(maria_pump(connection, IDEM_READ | IDEM_WRITE, &why) > 0);
     }
     return answer;
 }
 
-static void answer_is_time(struct sql_link *link) {
-    struct sql_answer *answer = answer_get(link);
+static void answer_is_time(struct sql_engine_connection *connection) {
+    struct sql_answer *answer = answer_get(connection);
 
     CHECK_INT(answer->trouble, SQL_FINE);
     CHECK_INT(answer->rows, 1);
@@ -107,24 +107,24 @@ TEST(a_link_takes_more_than_it_can_do_at_once_and_answers_in_order) {
     struct sql_value key[2] = {sql_bytes("p:", 2), sql_bytes("none", 4)};
     struct sql_dialled dialled;
     struct sql_answer *answer;
-    struct sql_link *link;
+    struct sql_engine_connection *connection;
 
     farm_start(&farm, FARM_MY_SOCKET, temp_folder(), -1);
     tables_make(&farm);
-    link = dial_plain(&dialled);
+    connection = dial_plain(&dialled);
     for (int round = 0; round < 3; round++) {
-        CHECK(maria_send(link, SQL_TIME, NULL, 0));
-        CHECK(maria_send(link, SQL_LOOK, key, 2));
-        CHECK(maria_send(link, SQL_TIME, NULL, 0));
-        answer_is_time(link);
-        answer = answer_get(link);
+        CHECK(maria_send(connection, SQL_TIME, NULL, 0));
+        CHECK(maria_send(connection, SQL_LOOK, key, 2));
+        CHECK(maria_send(connection, SQL_TIME, NULL, 0));
+        answer_is_time(connection);
+        answer = answer_get(connection);
         CHECK_INT(answer->rows, 0);
         CHECK_INT(answer->columns, 1);
         maria_answer_free(answer);
-        answer_is_time(link);
-        CHECK(maria_next(link) == NULL);
+        answer_is_time(connection);
+        CHECK(maria_next(connection) == NULL);
     }
-    maria_hang_up(link);
+    maria_hang_up(connection);
     farm_stop(&farm);
 }
 
@@ -134,8 +134,8 @@ static void sessions_await(long n) {
     WAIT_UNTIL(root_number(SESSIONS) == n);
 }
 
-static void hang_up_at_once(struct sql_link *link) {
-    maria_hang_up(link);
+static void hang_up_at_once(struct sql_engine_connection *connection) {
+    maria_hang_up(connection);
 }
 
 /* A statement that waits for an answer, and one that the server does not read: with or without
@@ -145,25 +145,25 @@ static void hang_up_in_the_middle(enum farm_kind kind) {
     unsigned char *bytes = calloc(1, len);
     struct sql_value values[2] = {sql_bytes(bytes, len), sql_bytes("h", 1)};
     struct sql_dialled dialled;
-    struct sql_link *link;
+    struct sql_engine_connection *connection;
     const char *why;
 
     farm_start(&farm, kind, temp_folder(), -1);
     tables_make(&farm);
-    link = dial_plain(&dialled); /* prepares */
-    CHECK(maria_send(link, SQL_LOOK, values, 2));
-    CHECK(maria_pump(link, 0, &why) > 0);
-    hang_up_at_once(link);
-    link = dial_plain(&dialled);
+    connection = dial_plain(&dialled); /* prepares */
+    CHECK(maria_send(connection, SQL_LOOK, values, 2));
+    CHECK(maria_pump(connection, 0, &why) > 0);
+    hang_up_at_once(connection);
+    connection = dial_plain(&dialled);
     values[0].bytes.len = 1;
-    CHECK(maria_send(link, SQL_LOOK, values, 2));
-    maria_answer_free(answer_get(link));
+    CHECK(maria_send(connection, SQL_LOOK, values, 2));
+    maria_answer_free(answer_get(connection));
     values[0].bytes.len = len;
     server_pause(&farm.server);
-    CHECK(maria_send(link, SQL_LOOK, values, 2));
-    CHECK_INT(maria_pump(link, IDEM_READ | IDEM_WRITE, &why), IDEM_WRITE);
-    CHECK(maria_send(link, SQL_TIME, NULL, 0));
-    hang_up_at_once(link);
+    CHECK(maria_send(connection, SQL_LOOK, values, 2));
+    CHECK_INT(maria_pump(connection, IDEM_READ | IDEM_WRITE, &why), IDEM_WRITE);
+    CHECK(maria_send(connection, SQL_TIME, NULL, 0));
+    hang_up_at_once(connection);
     server_go_on(&farm.server);
     sessions_await(0);
     free(bytes);
@@ -180,23 +180,23 @@ TEST(hanging_up_in_the_middle_of_a_statement_takes_no_time_by_tls_either) {
 
 TEST(a_server_that_ends_an_idle_session_is_noticed) {
     struct sql_dialled dialled;
-    struct sql_link *link;
+    struct sql_engine_connection *connection;
     struct pollfd fd = {.events = POLLIN};
     const char *why = "";
     char sql[60];
 
     farm_start(&farm, FARM_MY_SOCKET, temp_folder(), -1);
     tables_make(&farm);
-    link = dial_plain(&dialled);
-    CHECK_INT(maria_pump(link, IDEM_READ | IDEM_WRITE, &why), IDEM_READ);
+    connection = dial_plain(&dialled);
+    CHECK_INT(maria_pump(connection, IDEM_READ | IDEM_WRITE, &why), IDEM_READ);
     snprintf(sql, sizeof(sql), "KILL %lld", (long long)dialled.session.id);
     (void)root_number(sql);
-    fd.fd = maria_fd(link);
+    fd.fd = maria_fd(connection);
     CHECK_INT(poll(&fd, 1, WAIT_LIMIT_S * 1000), 1);
-    CHECK_INT(maria_pump(link, IDEM_READ, &why), -1);
+    CHECK_INT(maria_pump(connection, IDEM_READ, &why), -1);
     CHECK_STR(why, "the server has ended it");
-    CHECK(!maria_send(link, SQL_TIME, NULL, 0));
-    maria_hang_up(link);
+    CHECK(!maria_send(connection, SQL_TIME, NULL, 0));
+    maria_hang_up(connection);
     farm_stop(&farm);
 }
 
@@ -204,7 +204,7 @@ TEST(a_session_that_was_lost_with_a_statement_under_way_is_ended_first) {
     struct sql_value key[2] = {sql_bytes("p:", 2), sql_bytes("none", 4)};
     struct client client;
     struct sql_dialled lost, next;
-    struct sql_link *link;
+    struct sql_engine_connection *connection;
     MYSQL *lock = mysql_init(NULL);
     char url[1024];
 
@@ -214,18 +214,18 @@ TEST(a_session_that_was_lost_with_a_statement_under_way_is_ended_first) {
     CHECK(mysql_real_connect(lock, NULL, client.user, NULL, SERVER_DB, 0, client.socket, 0) !=
           NULL);
     CHECK_INT(mysql_query(lock, "LOCK TABLES idem_record WRITE"), 0);
-    link = dial_plain(&lost);
-    CHECK(maria_send(link, SQL_LOOK, key, 2));
+    connection = dial_plain(&lost);
+    CHECK(maria_send(connection, SQL_LOOK, key, 2));
     sessions_await(1);
     farm_url(&farm, FARM_PATIENT, url, sizeof(url));
     CHECK(dial(url, &lost.session, &next) != NULL);
     CHECK(next.session.id != lost.session.id);
     CHECK_INT(root_number(SESSIONS), 1);
     /* One that has gone already is nothing to wait for. */
-    maria_hang_up(next.link);
+    maria_hang_up(next.connection);
     CHECK(dial(url, &lost.session, &next) != NULL);
-    maria_hang_up(next.link);
-    maria_hang_up(link);
+    maria_hang_up(next.connection);
+    maria_hang_up(connection);
     mysql_close(lock);
     farm_stop(&farm);
 }
@@ -286,46 +286,46 @@ static void sigpipe_own(int number) {
 TEST(sigpipe_stays_what_the_program_made_it_and_never_comes) {
     struct sql_dialled dialled;
     struct sql_answer *answer;
-    struct sql_link *link;
+    struct sql_engine_connection *connection;
 
     signal(SIGPIPE, sigpipe_own);
     maria_library_init();
     sigpipe_is(sigpipe_own);
     farm_start(&farm, FARM_MY_TLS, temp_folder(), -1);
     tables_make(&farm);
-    link = dial_plain(&dialled);
-    CHECK(maria_send(link, SQL_TIME, NULL, 0));
-    answer_is_time(link);
+    connection = dial_plain(&dialled);
+    CHECK(maria_send(connection, SQL_TIME, NULL, 0));
+    answer_is_time(connection);
     farm_kill(&farm);
-    CHECK(maria_send(link, SQL_TIME, NULL, 0));
-    while ((answer = maria_next(link)) == NULL) {
+    CHECK(maria_send(connection, SQL_TIME, NULL, 0));
+    while ((answer = maria_next(connection)) == NULL) {
         const char *why;
 
-        CHECK(maria_pump(link, IDEM_READ | IDEM_WRITE, &why) > 0);
+        CHECK(maria_pump(connection, IDEM_READ | IDEM_WRITE, &why) > 0);
         wait_step();
     }
     CHECK_INT(answer->trouble, SQL_BROKEN);
     maria_answer_free(answer);
-    maria_hang_up(link);
+    maria_hang_up(connection);
     sigpipe_is(sigpipe_own);
     farm_stop(&farm);
 }
 
 TEST(errors_that_the_host_left_in_openssls_queue_are_not_ours_nor_ours_the_hosts) {
     struct sql_dialled dialled;
-    struct sql_link *link;
+    struct sql_engine_connection *connection;
 
     farm_start(&farm, FARM_MY_TLS, temp_folder(), -1);
     tables_make(&farm);
-    link = dial_plain(&dialled);
+    connection = dial_plain(&dialled);
     for (int i = 0; i < 3; i++) {
         ERR_raise(ERR_LIB_USER, 1);
-        CHECK(maria_send(link, SQL_TIME, NULL, 0));
-        answer_is_time(link);
+        CHECK(maria_send(connection, SQL_TIME, NULL, 0));
+        answer_is_time(connection);
     }
     farm_kill(&farm);
-    (void)maria_send(link, SQL_TIME, NULL, 0);
-    maria_hang_up(link);
+    (void)maria_send(connection, SQL_TIME, NULL, 0);
+    maria_hang_up(connection);
     CHECK_INT(ERR_peek_error(), 0);
     farm_stop(&farm);
 }

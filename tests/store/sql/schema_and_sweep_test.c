@@ -4,7 +4,6 @@
 #include "proxied_server.h"
 #include "store/driver_call.h"
 #include "store/sql/sql_store.h"
-#include "store/sql/sql_sweep.h"
 #include "temp.h"
 
 /* Tables. */

@@ -24,12 +24,12 @@ MYSQL *maria_connect(const struct sql_config *config, struct sql_dialled *ret);
 void maria_dial(const struct sql_config *config, const struct sql_session *past,
                 struct sql_dialled *ret);
 
-void maria_hang_up(struct sql_link *link);
-int maria_fd(const struct sql_link *link);
-bool maria_send(struct sql_link *link, enum sql_statement statement, const struct sql_value *values,
-                size_t n);
-int maria_pump(struct sql_link *link, int events, const char **ret_why);
-struct sql_answer *maria_next(struct sql_link *link);
+void maria_hang_up(struct sql_engine_connection *connection);
+int maria_fd(const struct sql_engine_connection *connection);
+bool maria_send(struct sql_engine_connection *connection, enum sql_statement statement,
+                const struct sql_value *values, size_t n);
+int maria_pump(struct sql_engine_connection *connection, int events, const char **ret_why);
+struct sql_answer *maria_next(struct sql_engine_connection *connection);
 
 /* mysql_connect.c: surround each call of the library that may write to a socket, on the host's
    thread. */
@@ -37,8 +37,8 @@ struct maria_sigpipe {
     sigset_t before;
     bool pending, tls;
 };
-void maria_sigpipe_block(struct maria_sigpipe *quiet, bool tls);
-void maria_sigpipe_restore(const struct maria_sigpipe *quiet);
+void maria_sigpipe_block(struct maria_sigpipe *sigpipe, bool tls);
+void maria_sigpipe_restore(const struct maria_sigpipe *sigpipe);
 /* Initializes the library without a change of SIGPIPE's disposition. */
 void maria_library_init(void);
 

@@ -48,31 +48,31 @@ static bool sigpipe_is_pending(void) {
 }
 
 /* Without TLS the library writes with MSG_NOSIGNAL, and nothing is to be done. */
-void maria_sigpipe_block(struct maria_sigpipe *quiet, bool tls) {
+void maria_sigpipe_block(struct maria_sigpipe *sigpipe, bool tls) {
     sigset_t pipe;
 
-    quiet->tls = tls;
+    sigpipe->tls = tls;
     if (!tls)
         return;
     ERR_clear_error();
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
-    quiet->pending = sigpipe_is_pending();
-    pthread_sigmask(SIG_BLOCK, &pipe, &quiet->before);
+    sigpipe->pending = sigpipe_is_pending();
+    pthread_sigmask(SIG_BLOCK, &pipe, &sigpipe->before);
 }
 
-void maria_sigpipe_restore(const struct maria_sigpipe *quiet) {
+void maria_sigpipe_restore(const struct maria_sigpipe *sigpipe) {
     static const struct timespec now;
     sigset_t pipe;
 
-    if (!quiet->tls)
+    if (!sigpipe->tls)
         return;
     ERR_clear_error();
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
-    if (!quiet->pending && sigpipe_is_pending())
+    if (!sigpipe->pending && sigpipe_is_pending())
         (void)sigtimedwait(&pipe, NULL, &now);
-    pthread_sigmask(SIG_SETMASK, &quiet->before, NULL);
+    pthread_sigmask(SIG_SETMASK, &sigpipe->before, NULL);
 }
 
 /*
@@ -82,69 +82,56 @@ void maria_sigpipe_restore(const struct maria_sigpipe *quiet) {
 #define OMITTED "its words may quote a value, and are left out"
 #define READS "a statement's results are still to be read on the connection"
 
+#define FAILURE(number, trouble, code, why, text, help)                                            \
+    { NULL, number, SQL_##trouble, IDEM_E_##code, IDEM_WHY_##why, text, help }
+
 /* clang-format off */
 static const struct sql_failure failures[] = {
-    {NULL, 1062, SQL_CONFLICT, IDEM_E_REFUSED, IDEM_WHY_CONFLICT,
-     "its unique key has such a row", NULL},
-    {NULL, 1169, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_CONFLICT,
-     "its unique key has such a row", NULL},
-    {NULL, 1586, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_CONFLICT,
-     "its unique key has such a row", NULL},
-    {NULL, 1205, SQL_AGAIN, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, "a lock was not had in time", NULL},
-    {NULL, 3572, SQL_REFUSED, IDEM_E_RETRY_TX, IDEM_WHY_LOCKED, "a lock was not had at once", NULL},
-    {NULL, 1213, SQL_AGAIN, IDEM_E_RETRY_TX, IDEM_WHY_NONE,
-     "a deadlock", NULL}, /* or another node of the cluster was first */
-    {NULL, 1020, SQL_AGAIN, IDEM_E_RETRY_TX, IDEM_WHY_NONE,
-     "a row has changed since the transaction first read", NULL},
-    {NULL, 1317, SQL_AGAIN, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL}, /* KILL QUERY */
-    {NULL, 1969, SQL_AGAIN, IDEM_E_REFUSED, IDEM_WHY_NONE, OMITTED, NULL}, /* max_statement_time */
-    {NULL, 3024, SQL_AGAIN, IDEM_E_REFUSED, IDEM_WHY_NONE, OMITTED, NULL}, /* max_execution_time */
-    {NULL, 1146, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE,
-     NULL, SQL_HELP_MIGRATE}, /* no such table */
-    {NULL, 1305, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE,
-     NULL, SQL_HELP_MIGRATE}, /* no such function */
-    {NULL, 1021, SQL_FULL, IDEM_E_FULL, IDEM_WHY_NONE, "the disk is full", NULL},
-    {NULL, 1114, SQL_FULL, IDEM_E_FULL, IDEM_WHY_NONE, "the table is full", NULL},
-    {NULL, 1041, SQL_FULL, IDEM_E_REFUSED, IDEM_WHY_NONE, OMITTED, NULL}, /* out of memory */
-    {NULL, 1037, SQL_FULL, IDEM_E_REFUSED, IDEM_WHY_NONE, OMITTED, NULL}, /* out of memory */
-    {NULL, 1038, SQL_FULL, IDEM_E_REFUSED, IDEM_WHY_NONE,
-     OMITTED, NULL}, /* out of memory for sorting */
-    {NULL, 1153, SQL_FULL, IDEM_E_REFUSED, IDEM_WHY_CONNECTION,
-     NULL, "raise the server's max_allowed_packet"},
-    {NULL, 1044, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, 1054, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, 1142, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, 1143, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, 1370, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, 1406, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL},
-    {NULL, 1243, SQL_ELSEWHERE, IDEM_E_REFUSED, IDEM_WHY_NONE,
-     OMITTED, NULL}, /* unknown prepared statement */
-    {NULL, 1615, SQL_ELSEWHERE, IDEM_E_REFUSED, IDEM_WHY_NONE,
-     OMITTED, NULL}, /* to be prepared again */
-    {NULL, 1290, SQL_ELSEWHERE, IDEM_E_REFUSED, IDEM_WHY_NONE,
-     NULL, NULL}, /* read_only: no longer the primary */
-    {NULL, 1792, SQL_ELSEWHERE, IDEM_E_REFUSED, IDEM_WHY_NONE,
-     NULL, NULL}, /* read-only transaction */
-    {NULL, 1836, SQL_ELSEWHERE, IDEM_E_REFUSED, IDEM_WHY_NONE, NULL, NULL}, /* read-only server */
-    {NULL, 1047, SQL_ELSEWHERE, IDEM_E_REFUSED, IDEM_WHY_NONE,
-     OMITTED, NULL}, /* the cluster's node is not ready */
-    {NULL, 1184, SQL_BROKEN, IDEM_E_REFUSED, IDEM_WHY_NONE, OMITTED, NULL}, /* aborted connection */
-    {NULL, 4031, SQL_BROKEN, IDEM_E_REFUSED, IDEM_WHY_NONE,
-     OMITTED, NULL}, /* disconnected while idle */
-    {NULL, 1053, SQL_BROKEN, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL, NULL}, /* server shutdown */
-    {NULL, 1927, SQL_BROKEN, IDEM_E_REFUSED, IDEM_WHY_CONNECTION,
-     NULL, NULL}, /* the connection was killed */
-    {NULL, 2006, SQL_BROKEN, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL, NULL},
-    {NULL, 2013, SQL_BROKEN, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL, NULL},
-    {NULL, 2055, SQL_BROKEN, IDEM_E_REFUSED, IDEM_WHY_CONNECTION, NULL, NULL},
-    {NULL, 2014, SQL_BROKEN, IDEM_E_INVALID, IDEM_WHY_NONE, "it came out of turn", READS},
-    {NULL, 2008, SQL_BROKEN, IDEM_E_NOMEM, IDEM_WHY_NONE, "no memory", NULL},
-    {NULL, 0, SQL_REFUSED, IDEM_E_REFUSED, IDEM_WHY_NONE, OMITTED, NULL},
+    FAILURE(1062, CONFLICT, REFUSED, CONFLICT, "its unique key has such a row", NULL),
+    FAILURE(1169, REFUSED, REFUSED, CONFLICT, "its unique key has such a row", NULL),
+    FAILURE(1586, REFUSED, REFUSED, CONFLICT, "its unique key has such a row", NULL),
+    FAILURE(1205, AGAIN, RETRY_TX, LOCKED, "a lock was not had in time", NULL),
+    FAILURE(3572, REFUSED, RETRY_TX, LOCKED, "a lock was not had at once", NULL),
+    /* Or another node of the cluster was first. */
+    FAILURE(1213, AGAIN, RETRY_TX, NONE, "a deadlock", NULL),
+    FAILURE(1020, AGAIN, RETRY_TX, NONE, "a row has changed since the transaction first read", NULL),
+    FAILURE(1317, AGAIN, REFUSED, NONE, NULL, NULL), /* KILL QUERY */
+    FAILURE(1969, AGAIN, REFUSED, NONE, OMITTED, NULL), /* max_statement_time */
+    FAILURE(3024, AGAIN, REFUSED, NONE, OMITTED, NULL), /* max_execution_time */
+    FAILURE(1146, REFUSED, REFUSED, NONE, NULL, SQL_HELP_MIGRATE), /* no such table */
+    FAILURE(1305, REFUSED, REFUSED, NONE, NULL, SQL_HELP_MIGRATE), /* no such function */
+    FAILURE(1021, FULL, FULL, NONE, "the disk is full", NULL),
+    FAILURE(1114, FULL, FULL, NONE, "the table is full", NULL),
+    FAILURE(1041, FULL, REFUSED, NONE, OMITTED, NULL), /* out of memory */
+    FAILURE(1037, FULL, REFUSED, NONE, OMITTED, NULL), /* out of memory */
+    FAILURE(1038, FULL, REFUSED, NONE, OMITTED, NULL), /* out of memory for sorting */
+    FAILURE(1153, FULL, REFUSED, CONNECTION, NULL, "raise the server's max_allowed_packet"),
+    FAILURE(1044, REFUSED, REFUSED, NONE, NULL, NULL),
+    FAILURE(1054, REFUSED, REFUSED, NONE, NULL, NULL),
+    FAILURE(1142, REFUSED, REFUSED, NONE, NULL, NULL),
+    FAILURE(1143, REFUSED, REFUSED, NONE, NULL, NULL),
+    FAILURE(1370, REFUSED, REFUSED, NONE, NULL, NULL),
+    FAILURE(1406, REFUSED, REFUSED, NONE, NULL, NULL),
+    FAILURE(1243, ELSEWHERE, REFUSED, NONE, OMITTED, NULL), /* unknown prepared statement */
+    FAILURE(1615, ELSEWHERE, REFUSED, NONE, OMITTED, NULL), /* to be prepared again */
+    FAILURE(1290, ELSEWHERE, REFUSED, NONE, NULL, NULL), /* read_only: no longer the primary */
+    FAILURE(1792, ELSEWHERE, REFUSED, NONE, NULL, NULL), /* read-only transaction */
+    FAILURE(1836, ELSEWHERE, REFUSED, NONE, NULL, NULL), /* read-only server */
+    FAILURE(1047, ELSEWHERE, REFUSED, NONE, OMITTED, NULL), /* the cluster's node is not ready */
+    FAILURE(1184, BROKEN, REFUSED, NONE, OMITTED, NULL), /* aborted connection */
+    FAILURE(4031, BROKEN, REFUSED, NONE, OMITTED, NULL), /* disconnected while idle */
+    FAILURE(1053, BROKEN, REFUSED, CONNECTION, NULL, NULL), /* server shutdown */
+    FAILURE(1927, BROKEN, REFUSED, CONNECTION, NULL, NULL), /* the connection was killed */
+    FAILURE(2006, BROKEN, REFUSED, CONNECTION, NULL, NULL),
+    FAILURE(2013, BROKEN, REFUSED, CONNECTION, NULL, NULL),
+    FAILURE(2055, BROKEN, REFUSED, CONNECTION, NULL, NULL),
+    FAILURE(2014, BROKEN, INVALID, NONE, "it came out of turn", READS),
+    FAILURE(2008, BROKEN, NOMEM, NONE, "no memory", NULL),
+    FAILURE(0, REFUSED, REFUSED, NONE, OMITTED, NULL),
 };
 
 /* Any other error of the library: the connection is unusable afterwards. */
-static const struct sql_failure broken =
-    {NULL, 0, SQL_BROKEN, IDEM_E_REFUSED, IDEM_WHY_NONE, OMITTED, NULL};
+static const struct sql_failure broken = FAILURE(0, BROKEN, REFUSED, NONE, OMITTED, NULL);
 /* clang-format on */
 
 static bool failure_is_of_library(unsigned number) {

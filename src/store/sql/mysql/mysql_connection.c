@@ -42,8 +42,8 @@ struct request {
     struct sql_value values[]; /* followed by their bytes */
 };
 
-struct sql_link {
-    MYSQL *conn;
+struct sql_engine_connection {
+    MYSQL *mysql;
     int fd; /* the duplicate that the host watches */
     unsigned forks;
     bool tls;
@@ -60,153 +60,152 @@ struct sql_link {
     const char *dead; /* NULL, or the reason */
 };
 
-static struct request *connection_request(const struct sql_link *link) {
-    return link->pending[link->pending_first];
+static struct request *connection_request(const struct sql_engine_connection *connection) {
+    return connection->pending[connection->pending_first];
 }
 
-static MYSQL_STMT *connection_statement(const struct sql_link *link) {
-    return link->stmts[connection_request(link)->statement];
+static MYSQL_STMT *connection_statement(const struct sql_engine_connection *connection) {
+    return connection->stmts[connection_request(connection)->statement];
 }
 
 /* The calls that may be suspended: each is started or continued. */
 
-static int connection_prepare_start(struct sql_link *link, int *ret) {
-    const char *text = maria_texts[connection_request(link)->statement];
-
-    return mysql_stmt_prepare_start(ret, connection_statement(link), text, strlen(text));
-}
-
-static int connection_prepare_continue(struct sql_link *link, int *ret, int ready) {
-    return mysql_stmt_prepare_cont(ret, connection_statement(link), ready);
-}
-
 /* The library builds the packet before it writes, so the bound values need not stay. */
-static int connection_execute_start(struct sql_link *link, int *ret) {
-    const struct request *request = connection_request(link);
+static int connection_start_execute(struct sql_engine_connection *connection, int *ret) {
+    const struct request *request = connection_request(connection);
     const char *letters = sql_shapes[request->statement].takes;
 
     for (size_t i = 0; i < request->n; i++)
-        maria_bind_in(&link->binds[i], &link->cells[i], letters[i], &request->values[i]);
-    if (request->n > 0 && mysql_stmt_bind_param(connection_statement(link), link->binds)) {
+        maria_bind_in(&connection->binds[i], &connection->cells[i], letters[i],
+                      &request->values[i]);
+    if (request->n > 0 &&
+        mysql_stmt_bind_param(connection_statement(connection), connection->binds)) {
         *ret = 1;
         return 0;
     }
-    return mysql_stmt_execute_start(ret, connection_statement(link));
+    return mysql_stmt_execute_start(ret, connection_statement(connection));
 }
 
-static int connection_execute_continue(struct sql_link *link, int *ret, int ready) {
-    return mysql_stmt_execute_cont(ret, connection_statement(link), ready);
+static int connection_start_call(struct sql_engine_connection *connection, int *ret) {
+    MYSQL_STMT *stmt = connection_statement(connection);
+    const char *text = maria_texts[connection_request(connection)->statement];
+
+    switch (connection->phase) {
+    case PREPARING:
+        return mysql_stmt_prepare_start(ret, stmt, text, strlen(text));
+    case EXECUTING:
+        return connection_start_execute(connection, ret);
+    default:
+        return mysql_stmt_store_result_start(ret, stmt);
+    }
 }
 
-static int connection_store_start(struct sql_link *link, int *ret) {
-    return mysql_stmt_store_result_start(ret, connection_statement(link));
-}
+static int connection_continue_call(struct sql_engine_connection *connection, int *ret) {
+    MYSQL_STMT *stmt = connection_statement(connection);
+    int ready = connection->waits & ~MYSQL_WAIT_TIMEOUT;
 
-static int connection_store_continue(struct sql_link *link, int *ret, int ready) {
-    return mysql_stmt_store_result_cont(ret, connection_statement(link), ready);
+    switch (connection->phase) {
+    case PREPARING:
+        return mysql_stmt_prepare_cont(ret, stmt, ready);
+    case EXECUTING:
+        return mysql_stmt_execute_cont(ret, stmt, ready);
+    default:
+        return mysql_stmt_store_result_cont(ret, stmt, ready);
+    }
 }
-
-static const struct {
-    int (*start)(struct sql_link *link, int *ret);
-    int (*cont)(struct sql_link *link, int *ret, int ready);
-} calls[] = {
-    [PREPARING] = {connection_prepare_start, connection_prepare_continue},
-    [EXECUTING] = {connection_execute_start, connection_execute_continue},
-    [STORING] = {connection_store_start, connection_store_continue},
-};
 
 /* Phases. */
 
-static void connection_set_answer(struct sql_link *link, struct sql_answer *answer) {
-    free(connection_request(link));
-    link->pending_first = (link->pending_first + 1) % PENDING_MAX;
-    link->pending_n--;
-    link->answer = answer;
-    link->phase = ANSWERED;
+static void connection_set_answer(struct sql_engine_connection *connection,
+                                  struct sql_answer *answer) {
+    free(connection_request(connection));
+    connection->pending_first = (connection->pending_first + 1) % PENDING_MAX;
+    connection->pending_n--;
+    connection->answer = answer;
+    connection->phase = ANSWERED;
     if (answer == NULL)
-        link->dead = "no memory for an answer";
+        connection->dead = "no memory for an answer";
 }
 
-static void connection_take_rows(struct sql_link *link) {
-    MYSQL_STMT *stmt = connection_statement(link);
-    struct sql_answer *answer = maria_answer(stmt, connection_request(link)->statement);
+static void connection_take_rows(struct sql_engine_connection *connection) {
+    MYSQL_STMT *stmt = connection_statement(connection);
+    struct sql_answer *answer = maria_answer(stmt, connection_request(connection)->statement);
 
     (void)mysql_stmt_free_result(stmt); /* all rows are here: this sends nothing to the server */
-    connection_set_answer(link, answer);
+    connection_set_answer(connection, answer);
 }
 
 /* A statement that is too long would cost the connection, so it is not sent. */
-static void connection_refuse(struct sql_link *link) {
+static void connection_refuse(struct sql_engine_connection *connection) {
     char text[200];
 
     snprintf(text, sizeof(text),
              "%zu bytes are more than a statement may have: raise the server's max_allowed_packet, "
              "which is %llu",
-             connection_request(link)->too_long, (unsigned long long)link->packet_max);
-    connection_set_answer(link, maria_refusal(SQL_FULL, ER_NET_PACKET_TOO_LARGE, text));
+             connection_request(connection)->too_long, (unsigned long long)connection->packet_max);
+    connection_set_answer(connection, maria_refusal(SQL_FULL, ER_NET_PACKET_TOO_LARGE, text));
 }
 
-static enum phase connection_first_phase(struct sql_link *link) {
-    enum sql_statement statement = connection_request(link)->statement;
+static enum phase connection_first_phase(struct sql_engine_connection *connection) {
+    enum sql_statement statement = connection_request(connection)->statement;
 
-    if (link->stmts[statement] == NULL)
-        link->stmts[statement] = mysql_stmt_init(link->conn);
-    if (link->stmts[statement] == NULL) {
-        link->dead = "no memory for a statement";
+    if (connection->stmts[statement] == NULL)
+        connection->stmts[statement] = mysql_stmt_init(connection->mysql);
+    if (connection->stmts[statement] == NULL) {
+        connection->dead = "no memory for a statement";
         return IDLE;
     }
-    return link->prepared[statement] ? EXECUTING : PREPARING;
+    return connection->prepared[statement] ? EXECUTING : PREPARING;
 }
 
 /* The call of this phase has ended. */
-static void connection_end_phase(struct sql_link *link, int failed) {
+static void connection_end_phase(struct sql_engine_connection *connection, int failed) {
     if (failed) {
-        connection_set_answer(link, maria_failure(connection_statement(link)));
+        connection_set_answer(connection, maria_failure(connection_statement(connection)));
         return;
     }
-    switch (link->phase) {
+    switch (connection->phase) {
     case PREPARING:
-        link->prepared[connection_request(link)->statement] = true;
-        link->phase = EXECUTING;
+        connection->prepared[connection_request(connection)->statement] = true;
+        connection->phase = EXECUTING;
         break;
     case EXECUTING:
-        if (mysql_stmt_field_count(connection_statement(link)) > 0)
-            link->phase = STORING;
+        if (mysql_stmt_field_count(connection_statement(connection)) > 0)
+            connection->phase = STORING;
         else
-            connection_take_rows(link);
+            connection_take_rows(connection);
         break;
     default:
-        connection_take_rows(link);
+        connection_take_rows(connection);
         break;
     }
 }
 
-static bool connection_is_in_call(const struct sql_link *link) {
-    return link->phase == PREPARING || link->phase == EXECUTING || link->phase == STORING;
+static bool connection_is_in_call(const struct sql_engine_connection *connection) {
+    return connection->phase == PREPARING || connection->phase == EXECUTING ||
+           connection->phase == STORING;
 }
 
 /* Advances as far as possible without waiting. */
-static void connection_advance(struct sql_link *link) {
-    struct maria_sigpipe quiet;
+static void connection_advance(struct sql_engine_connection *connection) {
+    struct maria_sigpipe sigpipe;
     int failed = 0;
 
-    if (link->dead == NULL && link->phase == IDLE && link->pending_n > 0) {
-        if (connection_request(link)->too_long != 0)
-            connection_refuse(link);
+    if (connection->dead == NULL && connection->phase == IDLE && connection->pending_n > 0) {
+        if (connection_request(connection)->too_long != 0)
+            connection_refuse(connection);
         else
-            link->phase = connection_first_phase(link);
+            connection->phase = connection_first_phase(connection);
     }
-    maria_sigpipe_block(&quiet, link->tls);
-    while (connection_is_in_call(link)) {
-        if (link->waits == 0)
-            link->waits = calls[link->phase].start(link, &failed);
-        else
-            link->waits = calls[link->phase].cont(link, &failed, link->waits & ~MYSQL_WAIT_TIMEOUT);
-        if (link->waits != 0)
+    maria_sigpipe_block(&sigpipe, connection->tls);
+    while (connection_is_in_call(connection)) {
+        connection->waits = connection->waits == 0 ? connection_start_call(connection, &failed)
+                                                   : connection_continue_call(connection, &failed);
+        if (connection->waits != 0)
             break;
-        connection_end_phase(link, failed);
+        connection_end_phase(connection, failed);
     }
-    maria_sigpipe_restore(&quiet);
+    maria_sigpipe_restore(&sigpipe);
 }
 
 /* Sending. */
@@ -240,129 +239,130 @@ static size_t request_bytes(const struct sql_value *values, size_t n) {
     return bytes;
 }
 
-bool maria_send(struct sql_link *link, enum sql_statement statement, const struct sql_value *values,
-                size_t n) {
+bool maria_send(struct sql_engine_connection *connection, enum sql_statement statement,
+                const struct sql_value *values, size_t n) {
     size_t bytes = request_bytes(values, n), whole = bytes + n * VALUE_OVERHEAD + PACKET_OVERHEAD;
-    bool fits = whole <= link->packet_max;
+    bool fits = whole <= connection->packet_max;
     struct request *request;
 
-    if (link->dead != NULL || link->pending_n == PENDING_MAX)
+    if (connection->dead != NULL || connection->pending_n == PENDING_MAX)
         return false;
     request = request_new(statement, values, fits ? n : 0, fits ? bytes : 0);
     if (request == NULL)
         return false;
     request->too_long = fits ? 0 : whole;
-    link->pending[(link->pending_first + link->pending_n++) % PENDING_MAX] = request;
-    connection_advance(link);
+    connection->pending[(connection->pending_first + connection->pending_n++) % PENDING_MAX] =
+        request;
+    connection_advance(connection);
     return true;
 }
 
 /* True if input arrived though no response is due: the end of the connection, or a message
    about it. */
-static bool connection_is_ended(const struct sql_link *link) {
+static bool connection_is_ended(const struct sql_engine_connection *connection) {
     char byte;
 
-    return recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
            (errno != EAGAIN && errno != EINTR);
 }
 
-int maria_pump(struct sql_link *link, int events, const char **ret_why) {
-    if (link->waits == 0 || events != 0)
-        connection_advance(link);
-    if (link->dead == NULL && !connection_is_in_call(link) && (events & IDEM_READ) != 0 &&
-        connection_is_ended(link))
-        link->dead = "the server has ended it";
-    if (link->dead != NULL) {
-        *ret_why = link->dead;
+int maria_pump(struct sql_engine_connection *connection, int events, const char **ret_why) {
+    if (connection->waits == 0 || events != 0)
+        connection_advance(connection);
+    if (connection->dead == NULL && !connection_is_in_call(connection) &&
+        (events & IDEM_READ) != 0 && connection_is_ended(connection))
+        connection->dead = "the server has ended it";
+    if (connection->dead != NULL) {
+        *ret_why = connection->dead;
         return -1;
     }
-    return (link->waits & MYSQL_WAIT_WRITE) != 0 ? IDEM_WRITE : IDEM_READ;
+    return (connection->waits & MYSQL_WAIT_WRITE) != 0 ? IDEM_WRITE : IDEM_READ;
 }
 
 /* A queued statement starts when the response to the one before it has been taken. */
-struct sql_answer *maria_next(struct sql_link *link) {
+struct sql_answer *maria_next(struct sql_engine_connection *connection) {
     struct sql_answer *answer;
 
-    if (link->phase == IDLE)
-        connection_advance(link);
-    if (link->phase != ANSWERED)
+    if (connection->phase == IDLE)
+        connection_advance(connection);
+    if (connection->phase != ANSWERED)
         return NULL;
-    answer = link->answer;
-    link->answer = NULL;
-    link->phase = IDLE;
+    answer = connection->answer;
+    connection->answer = NULL;
+    connection->phase = IDLE;
     return answer;
 }
 
-int maria_fd(const struct sql_link *link) {
-    return link->fd;
+int maria_fd(const struct sql_engine_connection *connection) {
+    return connection->fd;
 }
 
 /* Creation and release. */
 
-/* The connection becomes the link's; NULL without memory. A statement must be shorter than
+/* Takes over `conn`; NULL without memory. A statement must be shorter than
    `packet_max` bytes. */
-static struct sql_link *link_new(MYSQL *conn, uint64_t packet_max) {
-    struct sql_link *link = calloc(1, sizeof(*link));
+static struct sql_engine_connection *connection_new(MYSQL *conn, uint64_t packet_max) {
+    struct sql_engine_connection *connection = calloc(1, sizeof(*connection));
 
-    if (link == NULL)
+    if (connection == NULL)
         return NULL;
-    link->fd = fcntl(mysql_get_socket(conn), F_DUPFD_CLOEXEC, 0);
+    connection->fd = fcntl(mysql_get_socket(conn), F_DUPFD_CLOEXEC, 0);
     /* With TLS, the library's non-blocking calls block if the socket does. */
-    if (link->fd < 0 || fcntl(link->fd, F_SETFL, O_NONBLOCK) < 0) {
-        if (link->fd >= 0)
-            close(link->fd);
-        free(link);
+    if (connection->fd < 0 || fcntl(connection->fd, F_SETFL, O_NONBLOCK) < 0) {
+        if (connection->fd >= 0)
+            close(connection->fd);
+        free(connection);
         return NULL;
     }
-    link->conn = conn;
-    link->tls = mysql_get_ssl_cipher(conn) != NULL;
-    link->packet_max = packet_max;
-    link->forks = idem_fork_count();
-    return link;
+    connection->mysql = conn;
+    connection->tls = mysql_get_ssl_cipher(conn) != NULL;
+    connection->packet_max = packet_max;
+    connection->forks = idem_fork_count();
+    return connection;
 }
 
 /* Continues a suspended call until it fails, because its stack holds memory. */
-static void connection_end_call(struct sql_link *link) {
-    (void)shutdown(link->fd, SHUT_RDWR);
-    for (int i = 0; i < END_TURNS && link->waits != 0; i++)
-        connection_advance(link);
+static void connection_end_call(struct sql_engine_connection *connection) {
+    (void)shutdown(connection->fd, SHUT_RDWR);
+    for (int i = 0; i < END_TURNS && connection->waits != 0; i++)
+        connection_advance(connection);
 }
 
 /* Closes as the library requires, with a message to the server, unless that would take time. */
-static void connection_close(struct sql_link *link) {
-    struct maria_sigpipe quiet;
+static void connection_close(struct sql_engine_connection *connection) {
+    struct maria_sigpipe sigpipe;
     int waits;
 
-    maria_sigpipe_block(&quiet, link->tls);
-    waits = mysql_close_start(link->conn);
+    maria_sigpipe_block(&sigpipe, connection->tls);
+    waits = mysql_close_start(connection->mysql);
     if (waits != 0)
-        (void)shutdown(link->fd, SHUT_RDWR);
+        (void)shutdown(connection->fd, SHUT_RDWR);
     for (int i = 0; i < END_TURNS && waits != 0; i++)
-        waits = mysql_close_cont(link->conn, waits & ~MYSQL_WAIT_TIMEOUT);
-    maria_sigpipe_restore(&quiet);
+        waits = mysql_close_cont(connection->mysql, waits & ~MYSQL_WAIT_TIMEOUT);
+    maria_sigpipe_restore(&sigpipe);
 }
 
-void maria_hang_up(struct sql_link *link) {
-    if (link->forks != idem_fork_count()) {
-        int own = (int)mysql_get_socket(link->conn);
+void maria_hang_up(struct sql_engine_connection *connection) {
+    if (connection->forks != idem_fork_count()) {
+        int own = (int)mysql_get_socket(connection->mysql);
 
         if (own >= 0)
             sql_fd_abandon(own);
-        sql_fd_abandon(link->fd);
+        sql_fd_abandon(connection->fd);
     }
-    if (link->waits != 0)
-        connection_end_call(link);
-    connection_close(link);
+    if (connection->waits != 0)
+        connection_end_call(connection);
+    connection_close(connection);
     for (size_t i = 0; i < SQL_STATEMENT__COUNT; i++)
-        if (link->stmts[i] != NULL)
-            (void)mysql_stmt_close(link->stmts[i]); /* only frees memory now */
-    for (; link->pending_n > 0; link->pending_n--) {
-        free(connection_request(link));
-        link->pending_first = (link->pending_first + 1) % PENDING_MAX;
+        if (connection->stmts[i] != NULL)
+            (void)mysql_stmt_close(connection->stmts[i]); /* only frees memory now */
+    for (; connection->pending_n > 0; connection->pending_n--) {
+        free(connection_request(connection));
+        connection->pending_first = (connection->pending_first + 1) % PENDING_MAX;
     }
-    maria_answer_free(link->answer);
-    close(link->fd);
-    free(link);
+    maria_answer_free(connection->answer);
+    close(connection->fd);
+    free(connection);
 }
 
 /*
@@ -403,8 +403,7 @@ static bool session_query(MYSQL *conn, const char *sql, int64_t *ret, unsigned n
 }
 
 static bool session_fail(MYSQL *conn, struct sql_dialled *ret) {
-    sql_dialled_fail(ret, IDEM_E_REFUSED, false, mysql_error(conn));
-    return false;
+    return sql_dialled_fail(ret, IDEM_E_REFUSED, false, mysql_error(conn));
 }
 
 static bool session_is_mariadb(MYSQL *conn) {
@@ -415,9 +414,8 @@ static bool session_is_mariadb(MYSQL *conn) {
 static bool session_check_server(MYSQL *conn, struct sql_dialled *ret) {
     if (mysql_get_server_version(conn) >= (session_is_mariadb(conn) ? MARIADB_MIN : MYSQL_MIN))
         return true;
-    sql_dialled_fail(ret, IDEM_E_REFUSED, true,
-                     "the server is older than MariaDB 10.3 or MySQL 8.0");
-    return false;
+    return sql_dialled_fail(ret, IDEM_E_REFUSED, true,
+                            "the server is older than MariaDB 10.3 or MySQL 8.0");
 }
 
 static bool session_configure(MYSQL *conn, struct sql_dialled *ret) {
@@ -427,8 +425,7 @@ static bool session_configure(MYSQL *conn, struct sql_dialled *ret) {
     if ((conn->server_status & SERVER_STATUS_AUTOCOMMIT) != 0 &&
         (conn->server_status & SERVER_STATUS_IN_TRANS) == 0)
         return true;
-    sql_dialled_fail(ret, IDEM_E_REFUSED, true, "statements are not committed one by one");
-    return false;
+    return sql_dialled_fail(ret, IDEM_E_REFUSED, true, "statements are not committed one by one");
 }
 
 static bool session_check_tables(MYSQL *conn, struct sql_dialled *ret) {
@@ -436,17 +433,13 @@ static bool session_check_tables(MYSQL *conn, struct sql_dialled *ret) {
     int64_t values[2] = {0, 0};
 
     if (!session_query(conn, "SELECT version, oldest FROM idem_meta", values, 2)) {
-        if (mysql_errno(conn) == ER_NO_SUCH_TABLE) {
-            sql_dialled_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
-            return false;
-        }
+        if (mysql_errno(conn) == ER_NO_SUCH_TABLE)
+            return sql_dialled_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
         if (mysql_errno(conn) != 0)
             return session_fail(conn, ret);
     }
-    if (sql_schema_fits(values[0], values[1], text, sizeof(text)))
-        return true;
-    sql_dialled_fail(ret, IDEM_E_REFUSED, true, text);
-    return false;
+    return sql_schema_fits(values[0], values[1], text, sizeof(text)) ||
+           sql_dialled_fail(ret, IDEM_E_REFUSED, true, text);
 }
 
 /* A restarted server reuses session numbers. A checksum of the server's start time, which is
@@ -466,10 +459,9 @@ static bool session_inspect(MYSQL *conn, struct sql_dialled *ret, uint64_t *ret_
                                                 : LIFE("performance_schema.global_status"),
                        values, 4))
         return session_fail(conn, ret);
-    if (values[2] != 0) {
-        sql_dialled_fail(ret, IDEM_E_REFUSED, false, "the server is read only: not the primary");
-        return false;
-    }
+    if (values[2] != 0)
+        return sql_dialled_fail(ret, IDEM_E_REFUSED, false,
+                                "the server is read only: not the primary");
     ret->session = (struct sql_session){values[0], values[3]};
     *ret_packet_max = (uint64_t)values[1];
     /* A proxy returns a thread id of its own, and may use another session for each statement. */
@@ -502,8 +494,8 @@ void maria_dial(const struct sql_config *config, const struct sql_session *past,
         (past->since != ret->session.since || /* it ended with an earlier run of the server */
          sql_end_past(session_kill_past, conn, past, ret))) {
         ret->pooled |= config->pooled;
-        ret->link = link_new(conn, packet_max);
-        if (ret->link != NULL)
+        ret->connection = connection_new(conn, packet_max);
+        if (ret->connection != NULL)
             return;
         sql_dialled_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
     }

@@ -82,14 +82,6 @@ static enum enum_field_types value_type(char letter) {
                            : MYSQL_TYPE_LONGLONG;
 }
 
-/* Removes `const`: the library does not write to a value that it sends. */
-static void *value_borrow(const void *at) {
-    void *out;
-
-    memcpy(&out, &at, sizeof(out));
-    return out;
-}
-
 void maria_bind_in(MYSQL_BIND *bind, struct maria_cell *cell, char letter,
                    const struct sql_value *value) {
     *cell = (struct maria_cell){.null = value->type == SQL_NULL};
@@ -102,7 +94,8 @@ void maria_bind_in(MYSQL_BIND *bind, struct maria_cell *cell, char letter,
     if (value->type == SQL_MS)
         maria_time_set(&cell->at.time, value->n);
     if (value->type == SQL_BYTES) {
-        bind->buffer = value_borrow(value->bytes.len == 0 ? "" : (const void *)value->bytes.at);
+        /* Without `const`: the library does not write to a value that it sends. */
+        bind->buffer = value->bytes.len == 0 ? (void *)"" : (void *)value->bytes.at;
         bind->buffer_length = cell->len = value->bytes.len;
     }
 }
@@ -209,7 +202,7 @@ static bool result_take_rows(MYSQL_STMT *stmt, const char *letters, struct sql_a
 }
 
 struct sql_answer *maria_answer(MYSQL_STMT *stmt, enum sql_statement statement) {
-    const char *letters = sql_shapes[statement].gives;
+    const char *letters = sql_shapes[statement].returns;
     size_t columns = strlen(letters), rows = 0;
     struct sql_answer *answer;
     struct sql_value *cells;
@@ -259,10 +252,6 @@ void maria_answer_free(struct sql_answer *answer) {
 #define NAMED " WHERE prefix = ? AND hash = ?"
 #define ORDERED " ORDER BY prefix, hash LIMIT "
 
-#define COLUMNS                                                                                    \
-    "revision, format, state, flags, attempt, tries, owner, definition, fingerprint, bind, "       \
-    "lease_end, expires, created, changed, status, prior_state, prior_tries, prior_due, "          \
-    "prior_expires, prior_definition, prior_fingerprint, label, reason, "
 #define WRITTEN                                                                                    \
     "UPDATE idem_record SET revision = ?, state = ?, flags = ?, attempt = ?, tries = ?, "          \
     "owner = ?, definition = ?, fingerprint = ?, bind = ?, lease_end = ?, expires = ?, "           \
@@ -291,9 +280,9 @@ const char *const maria_texts[SQL_STATEMENT__COUNT] = {
         "label) VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, " LATER("?") ", " LATER("?") ", " NOW
                                                                                          ", " NOW
                                                                                          ", 0, ?)",
-    [SQL_READ] =
-        "SELECT " COLUMNS "CASE WHEN ? = 1 OR state = 4 THEN result END, LENGTH(result), " NOW
-        " FROM idem_record" NAMED,
+    [SQL_READ] = "SELECT " SQL_RECORD_COLUMNS
+                 "CASE WHEN ? = 1 OR state = 4 THEN result END, LENGTH(result), " NOW
+                 " FROM idem_record" NAMED,
     [SQL_FINISH] = "UPDATE idem_record SET revision = ?, state = ?, flags = ?, lease_end = " LATER(
         "?") ", expires = " LATER("?") ", changed = " NOW ", status = ?, reason = ?, result = ?, "
                                        "prior_state = NULL, prior_tries = NULL, "
@@ -311,7 +300,7 @@ const char *const maria_texts[SQL_STATEMENT__COUNT] = {
     [SQL_COUNTER_READ] = "SELECT revision, value, expires > " NOW " FROM idem_counter" NAMED,
     [SQL_COUNTER_WRITE] = "UPDATE idem_counter SET revision = ?, value = ?, expires = " LATER("?")
         NAMED " AND revision = ?",
-    [SQL_LIST] = "SELECT prefix, hash, " COLUMNS "NULL, LENGTH(result), " NOW
+    [SQL_LIST] = "SELECT prefix, hash, " SQL_RECORD_COLUMNS "NULL, LENGTH(result), " NOW
                  " FROM idem_record WHERE " BEHIND " AND prefix >= ? AND prefix < ? "
                  "AND state BETWEEN ? AND ? AND (? = 0 OR (state = 2 AND lease_end <= " NOW ")) "
                  "AND changed >= ? AND NOT " EXPIRED_RECORD ORDERED "?",

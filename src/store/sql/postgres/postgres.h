@@ -13,6 +13,16 @@
 
 #include "store/sql/sql_engine.h"
 
+/* The server's numbers of types. */
+enum {
+    PG_BYTEA = 17,
+    PG_INT8 = 20,
+    PG_INT2 = 21,
+    PG_INT4 = 23,
+    PG_TIMESTAMPTZ = 1184,
+    PG_INTERVAL = 1186,
+};
+
 extern const char *const pg_texts[SQL_STATEMENT__COUNT];
 
 /* postgres_connect.c: blocks. NULL: failed, with the reason in *ret. */
@@ -20,7 +30,7 @@ PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret);
 void pg_dial(const struct sql_config *config, const struct sql_session *past,
              struct sql_dialled *ret);
 
-/* postgres_connection.c: the connection becomes the link's; NULL without memory. */
-struct sql_link *pg_link_new(PGconn *conn, bool pooled);
+/* postgres_connection.c: takes over `conn`; NULL without memory. */
+struct sql_engine_connection *pg_connection_new(PGconn *conn, bool pooled);
 
 #endif

@@ -94,6 +94,27 @@ PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret) {
                                         [SQL_TLS_VERIFY] = "verify-full"};
     struct places places;
     char seconds[24];
+    const struct {
+        const char *word, *value;
+    } options[] = {
+        {"host", places.hosts},
+        {"port", places.ports},
+        {"user", config->user},
+        {"password", config->password},
+        {"dbname", config->db},
+        {"sslmode", modes[config->tls]},
+        {"sslrootcert", config->tls == SQL_TLS_VERIFY ? sql_authorities(config) : NULL},
+        {"sslcert", config->tls_cert},
+        {"sslkey", config->tls_key},
+        {"application_name", config->name},
+        {"connect_timeout", seconds},
+        {"target_session_attrs", "read-write"},
+        {"client_encoding", "UTF8"},
+        {"gssencmode", "disable"},
+        {NULL, NULL},
+    };
+    const char *words[sizeof(options) / sizeof(options[0])];
+    const char *values[sizeof(options) / sizeof(options[0])];
     PGconn *conn;
 
     if (getenv("PGHOSTADDR") != NULL) { /* libpq would connect there, whatever the host */
@@ -104,41 +125,11 @@ PGconn *pg_connect(const struct sql_config *config, struct sql_dialled *ret) {
     connect_fill_places(config, &places);
     snprintf(seconds, sizeof(seconds), "%lld",
              (long long)(config->connect_timeout_ms + 999) / 1000);
-    {
-        const char *const words[] = {"host",
-                                     "port",
-                                     "user",
-                                     "password",
-                                     "dbname",
-                                     "sslmode",
-                                     "sslrootcert",
-                                     "sslcert",
-                                     "sslkey",
-                                     "application_name",
-                                     "connect_timeout",
-                                     "target_session_attrs",
-                                     "client_encoding",
-                                     "gssencmode",
-                                     NULL};
-        const char *const values[] = {places.hosts,
-                                      places.ports,
-                                      config->user,
-                                      config->password,
-                                      config->db,
-                                      modes[config->tls],
-                                      config->tls == SQL_TLS_VERIFY ? sql_authorities(config)
-                                                                    : NULL,
-                                      config->tls_cert,
-                                      config->tls_key,
-                                      config->name,
-                                      seconds,
-                                      "read-write",
-                                      "UTF8",
-                                      "disable",
-                                      NULL};
-
-        conn = PQconnectdbParams(words, values, 0);
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        words[i] = options[i].word;
+        values[i] = options[i].value;
     }
+    conn = PQconnectdbParams(words, values, 0);
     if (conn == NULL) {
         sql_dialled_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
         return NULL;
@@ -164,29 +155,24 @@ static bool connect_check_tables(const PGresult *res, struct sql_dialled *ret) {
 
     if (PQresultStatus(res) != PGRES_TUPLES_OK) {
         if (state != NULL && strcmp(state, "42P01") == 0)
-            sql_dialled_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
-        else
-            sql_dialled_fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
-        return false;
+            return sql_dialled_fail(ret, IDEM_E_REFUSED, true, sql_schema_missing);
+        return sql_dialled_fail(ret, IDEM_E_REFUSED, false, PQresultErrorMessage(res));
     }
     if (PQntuples(res) == 1) {
         version = connect_get_number(res, 0);
         oldest = connect_get_number(res, 3);
     }
-    if (sql_schema_fits(version, oldest, text, sizeof(text)))
-        return true;
-    sql_dialled_fail(ret, IDEM_E_REFUSED, true, text);
-    return false;
+    return sql_schema_fits(version, oldest, text, sizeof(text)) ||
+           sql_dialled_fail(ret, IDEM_E_REFUSED, true, text);
 }
 
 static bool connect_inspect(PGconn *conn, struct sql_dialled *ret) {
     PGresult *res;
     bool fine;
 
-    if (PQserverVersion(conn) < VERSION_MIN) {
-        sql_dialled_fail(ret, IDEM_E_REFUSED, true, "the server is older than PostgreSQL 12");
-        return false;
-    }
+    if (PQserverVersion(conn) < VERSION_MIN)
+        return sql_dialled_fail(ret, IDEM_E_REFUSED, true,
+                                "the server is older than PostgreSQL 12");
     res = PQexec(conn, "SELECT m.version, pg_backend_pid(), "
                        "(extract(epoch FROM a.backend_start) * 1000000)::bigint, m.oldest "
                        "FROM idem_meta m "
@@ -246,8 +232,8 @@ void pg_dial(const struct sql_config *config, const struct sql_session *past,
     if (connect_inspect(conn, ret) && sql_end_past(connect_kill_past, conn, past, ret) &&
         (ret->pooled || config->pooled || connect_configure_session(conn, ret))) {
         ret->pooled |= config->pooled;
-        ret->link = pg_link_new(conn, ret->pooled);
-        if (ret->link != NULL)
+        ret->connection = pg_connection_new(conn, ret->pooled);
+        if (ret->connection != NULL)
             return;
         sql_dialled_fail(ret, IDEM_E_NOMEM, false, "no memory for a connection");
     }

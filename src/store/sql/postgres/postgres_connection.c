@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/big_endian.h"
 #include "base/fork.h"
 #include "store/sql/postgres/postgres.h"
 #include "store/sql/sql_store.h"
@@ -23,8 +24,8 @@ struct asked {
     bool prepares; /* its first result is that of the preparation */
 };
 
-struct sql_link {
-    PGconn *conn;
+struct sql_engine_connection {
+    PGconn *pg;
     /* A duplicate that the host watches: the library may close its own socket in the middle of
        a call, and another file may get that number before the host is informed. */
     int fd;
@@ -38,41 +39,41 @@ struct sql_link {
     char why[200];
 };
 
-struct sql_link *pg_link_new(PGconn *conn, bool pooled) {
-    struct sql_link *link = calloc(1, sizeof(*link));
+struct sql_engine_connection *pg_connection_new(PGconn *conn, bool pooled) {
+    struct sql_engine_connection *connection = calloc(1, sizeof(*connection));
 
-    if (link == NULL)
+    if (connection == NULL)
         return NULL;
-    link->asked_size = SQL_RING(sql_engine_postgres.depth);
-    link->asked = calloc(link->asked_size, sizeof(*link->asked));
-    link->fd = fcntl(PQsocket(conn), F_DUPFD_CLOEXEC, 0);
-    if (link->asked == NULL || link->fd < 0 || PQsetnonblocking(conn, 1) != 0 ||
+    connection->asked_size = SQL_RING(sql_engine_postgres.depth);
+    connection->asked = calloc(connection->asked_size, sizeof(*connection->asked));
+    connection->fd = fcntl(PQsocket(conn), F_DUPFD_CLOEXEC, 0);
+    if (connection->asked == NULL || connection->fd < 0 || PQsetnonblocking(conn, 1) != 0 ||
         PQenterPipelineMode(conn) != 1) {
-        if (link->fd >= 0)
-            close(link->fd);
-        free(link->asked);
-        free(link);
+        if (connection->fd >= 0)
+            close(connection->fd);
+        free(connection->asked);
+        free(connection);
         return NULL;
     }
-    link->conn = conn;
-    link->forks = idem_fork_count();
-    link->pooled = pooled;
-    return link;
+    connection->pg = conn;
+    connection->forks = idem_fork_count();
+    connection->pooled = pooled;
+    return connection;
 }
 
-static void pg_hang_up(struct sql_link *link) {
-    if (link->forks != idem_fork_count() && PQsocket(link->conn) >= 0)
-        sql_fd_abandon(PQsocket(link->conn));
-    PQclear(link->held);
-    PQfreemem(link->notify);
-    PQfinish(link->conn);
-    close(link->fd);
-    free(link->asked);
-    free(link);
+static void pg_hang_up(struct sql_engine_connection *connection) {
+    if (connection->forks != idem_fork_count() && PQsocket(connection->pg) >= 0)
+        sql_fd_abandon(PQsocket(connection->pg));
+    PQclear(connection->held);
+    PQfreemem(connection->notify);
+    PQfinish(connection->pg);
+    close(connection->fd);
+    free(connection->asked);
+    free(connection);
 }
 
-static int pg_fd(const struct sql_link *link) {
-    return link->fd;
+static int pg_fd(const struct sql_engine_connection *connection) {
+    return connection->fd;
 }
 
 /* Sending. */
@@ -83,7 +84,8 @@ static const struct form {
     Oid oid;
     int size;
 } forms[] = {
-    {'b', 17, 0}, {'i', 20, 8}, {'n', 23, 4}, {'h', 21, 2}, {'t', 1184, 8}, {'d', 1186, 16},
+    {'b', PG_BYTEA, 0}, {'i', PG_INT8, 8},        {'n', PG_INT4, 4},
+    {'h', PG_INT2, 2},  {'t', PG_TIMESTAMPTZ, 8}, {'d', PG_INTERVAL, 16},
 };
 
 static const struct form *form_of(char letter) {
@@ -97,7 +99,6 @@ static const struct form *form_of(char letter) {
 /* Big-endian. A duration is a number of microseconds, then days and months, which are 0. */
 static void connection_put_number(unsigned char out[16], const struct sql_value *value,
                                   const struct form *form) {
-    int bytes = form->letter == 'd' ? 8 : form->size;
     int64_t n = value->n;
 
     if (form->letter == 'd')
@@ -105,27 +106,27 @@ static void connection_put_number(unsigned char out[16], const struct sql_value 
     else if (form->letter == 't')
         n = (n - EPOCH_MS) * 1000;
     memset(out + 8, 0, 8);
-    for (int i = bytes - 1; i >= 0; i--, n >>= 8)
-        out[i] = (unsigned char)n;
+    idem_be_put(out, (uint64_t)n, form->letter == 'd' ? 8 : (size_t)form->size);
 }
 
-static bool connection_prepare(struct sql_link *link, enum sql_statement statement,
-                               const char *name, const Oid *oids, size_t n) {
-    link->prepared[statement] =
-        PQsendPrepare(link->conn, name, pg_texts[statement], (int)n, oids) == 1;
-    return link->prepared[statement];
+static bool connection_prepare(struct sql_engine_connection *connection,
+                               enum sql_statement statement, const char *name, const Oid *oids,
+                               size_t n) {
+    connection->prepared[statement] =
+        PQsendPrepare(connection->pg, name, pg_texts[statement], (int)n, oids) == 1;
+    return connection->prepared[statement];
 }
 
-static bool pg_send(struct sql_link *link, enum sql_statement statement,
+static bool pg_send(struct sql_engine_connection *connection, enum sql_statement statement,
                     const struct sql_value *values, size_t n) {
     unsigned char numbers[SQL_VALUES_MAX][16];
     const char *at[SQL_VALUES_MAX];
     int lengths[SQL_VALUES_MAX], formats[SQL_VALUES_MAX];
     Oid oids[SQL_VALUES_MAX];
-    bool sent, prepares = !link->pooled && !link->prepared[statement];
+    bool sent, prepares = !connection->pooled && !connection->prepared[statement];
     char name[16];
 
-    if (link->asked_n == link->asked_size)
+    if (connection->asked_n == connection->asked_size)
         return false;
     for (size_t i = 0; i < n; i++) {
         const struct form *form = form_of(sql_shapes[statement].takes[i]);
@@ -145,15 +146,15 @@ static bool pg_send(struct sql_link *link, enum sql_statement statement,
         }
     }
     snprintf(name, sizeof(name), "idem%d", (int)statement);
-    if (link->pooled)
-        sent = PQsendQueryParams(link->conn, pg_texts[statement], (int)n, oids, at, lengths,
+    if (connection->pooled)
+        sent = PQsendQueryParams(connection->pg, pg_texts[statement], (int)n, oids, at, lengths,
                                  formats, 1) == 1;
     else
-        sent = (!prepares || connection_prepare(link, statement, name, oids, n)) &&
-               PQsendQueryPrepared(link->conn, name, (int)n, at, lengths, formats, 1) == 1;
-    if (!sent || PQpipelineSync(link->conn) != 1)
+        sent = (!prepares || connection_prepare(connection, statement, name, oids, n)) &&
+               PQsendQueryPrepared(connection->pg, name, (int)n, at, lengths, formats, 1) == 1;
+    if (!sent || PQpipelineSync(connection->pg) != 1)
         return false;
-    link->asked[(link->asked_first + link->asked_n++) % link->asked_size] =
+    connection->asked[(connection->asked_first + connection->asked_n++) % connection->asked_size] =
         (struct asked){statement, prepares};
     return true;
 }
@@ -164,34 +165,32 @@ static bool connection_is_readable(int fd) {
     return poll(&poll_fd, 1, 0) > 0;
 }
 
-static int pg_pump(struct sql_link *link, int events, const char **ret_why) {
-    int flushed = PQflush(link->conn);
+static int pg_pump(struct sql_engine_connection *connection, int events, const char **ret_why) {
+    int flushed = PQflush(connection->pg);
 
     /* Read everything: an edge-triggered host reports the event only once. */
     if (flushed >= 0 && (events & IDEM_READ) != 0)
         do {
-            if (PQconsumeInput(link->conn) != 1)
+            if (PQconsumeInput(connection->pg) != 1)
                 flushed = -1;
-        } while (flushed >= 0 && connection_is_readable(PQsocket(link->conn)));
+        } while (flushed >= 0 && connection_is_readable(PQsocket(connection->pg)));
     if (flushed > 0)
-        flushed = PQflush(link->conn);
-    if (flushed >= 0 && PQstatus(link->conn) == CONNECTION_OK)
+        flushed = PQflush(connection->pg);
+    if (flushed >= 0 && PQstatus(connection->pg) == CONNECTION_OK)
         return IDEM_READ | (flushed > 0 ? IDEM_WRITE : 0);
-    snprintf(link->why, sizeof(link->why), "%.190s", PQerrorMessage(link->conn));
-    link->why[strcspn(link->why, "\n")] = '\0';
-    *ret_why = link->why;
+    snprintf(connection->why, sizeof(connection->why), "%.190s", PQerrorMessage(connection->pg));
+    connection->why[strcspn(connection->why, "\n")] = '\0';
+    *ret_why = connection->why;
     return -1;
 }
 
 /* Responses. */
 
-/* A signed big-endian number of `len` bytes; a boolean has one byte. */
+/* A signed big-endian number of 1 to 8 bytes; a boolean has one byte. */
 static int64_t connection_get_number(const unsigned char *at, size_t len) {
-    int64_t n = at[0] < 128 ? at[0] : at[0] - 256;
+    unsigned shift = 64 - 8 * (unsigned)len;
 
-    for (size_t i = 1; i < len; i++)
-        n = (int64_t)((uint64_t)n << 8 | at[i]);
-    return n;
+    return (int64_t)(idem_be_get(at, len) << shift) >> shift;
 }
 
 static struct sql_value connection_get_value(const PGresult *res, int row, int column,
@@ -222,11 +221,16 @@ static void answer_set_error(struct sql_answer *answer, const PGresult *res) {
              state == NULL ? "?" : state);
 }
 
+static bool connection_is_error(const PGresult *res) {
+    ExecStatusType status = PQresultStatus(res);
+
+    return status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
+}
+
 /* The result becomes the answer's; NULL without memory. */
 static struct sql_answer *connection_make_answer(PGresult *res, enum sql_statement statement) {
-    ExecStatusType status = PQresultStatus(res);
-    size_t rows = status == PGRES_TUPLES_OK ? (size_t)PQntuples(res) : 0;
-    size_t columns = strlen(sql_shapes[statement].gives);
+    size_t rows = PQresultStatus(res) == PGRES_TUPLES_OK ? (size_t)PQntuples(res) : 0;
+    size_t columns = strlen(sql_shapes[statement].returns);
     struct sql_answer *answer;
     struct sql_value *cells;
 
@@ -241,73 +245,68 @@ static struct sql_answer *connection_make_answer(PGresult *res, enum sql_stateme
     for (size_t row = 0; row < rows; row++)
         for (size_t column = 0; column < columns; column++)
             *cells++ = connection_get_value(res, (int)row, (int)column,
-                                            sql_shapes[statement].gives[column]);
-    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
+                                            sql_shapes[statement].returns[column]);
+    if (connection_is_error(res))
         answer_set_error(answer, res);
     return answer;
 }
 
-static bool connection_is_error(const PGresult *res) {
-    ExecStatusType status = PQresultStatus(res);
-
-    return status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK;
-}
-
 /* Among the results before a sync, the first error counts, or else the last result. A statement
    that could not be prepared (a lock timeout, for example) is prepared again. */
-static void connection_hold(struct sql_link *link, PGresult *res) {
-    const struct asked *asked = &link->asked[link->asked_first];
+static void connection_hold(struct sql_engine_connection *connection, PGresult *res) {
+    const struct asked *asked = &connection->asked[connection->asked_first];
 
-    if (link->held == NULL && asked->prepares && connection_is_error(res))
-        link->prepared[asked->statement] = false;
-    if (link->held != NULL && connection_is_error(link->held)) {
+    if (connection->held == NULL && asked->prepares && connection_is_error(res))
+        connection->prepared[asked->statement] = false;
+    if (connection->held != NULL && connection_is_error(connection->held)) {
         PQclear(res);
         return;
     }
-    PQclear(link->held);
-    link->held = res;
+    PQclear(connection->held);
+    connection->held = res;
 }
 
 /* True if the statement was sent behind its own preparation, which failed. */
-static bool connection_is_early(const struct sql_link *link, enum sql_statement statement) {
-    const char *state = PQresultErrorField(link->held, PG_DIAG_SQLSTATE);
+static bool connection_is_early(const struct sql_engine_connection *connection,
+                                enum sql_statement statement) {
+    const char *state = PQresultErrorField(connection->held, PG_DIAG_SQLSTATE);
 
-    return state != NULL && strcmp(state, "26000") == 0 && !link->pooled &&
-           !link->prepared[statement];
+    return state != NULL && strcmp(state, "26000") == 0 && !connection->pooled &&
+           !connection->prepared[statement];
 }
 
-static struct sql_answer *connection_next_answer(struct sql_link *link) {
-    enum sql_statement statement = link->asked[link->asked_first].statement;
-    struct sql_answer *answer = connection_make_answer(link->held, statement);
+static struct sql_answer *connection_next_answer(struct sql_engine_connection *connection) {
+    enum sql_statement statement = connection->asked[connection->asked_first].statement;
+    struct sql_answer *answer = connection_make_answer(connection->held, statement);
 
     if (answer == NULL)
         return NULL; /* no memory: this response and all behind it must count as lost */
-    if (connection_is_early(link, statement))
+    if (connection_is_early(connection, statement))
         answer->trouble = SQL_AGAIN;
-    link->held = NULL;
-    link->asked_first = (link->asked_first + 1) % link->asked_size;
-    link->asked_n--;
+    connection->held = NULL;
+    connection->asked_first = (connection->asked_first + 1) % connection->asked_size;
+    connection->asked_n--;
     return answer;
 }
 
-static struct sql_answer *pg_next(struct sql_link *link) {
+static struct sql_answer *pg_next(struct sql_engine_connection *connection) {
     unsigned gaps = 0; /* a gap follows each result; two gaps mean that nothing is left */
     PGresult *res;
 
-    while (link->asked_n > 0 && gaps < 2 && !PQisBusy(link->conn)) {
-        res = PQgetResult(link->conn);
+    while (connection->asked_n > 0 && gaps < 2 && !PQisBusy(connection->pg)) {
+        res = PQgetResult(connection->pg);
         if (res == NULL) {
             gaps++;
             continue;
         }
         gaps = 0;
         if (PQresultStatus(res) != PGRES_PIPELINE_SYNC) {
-            connection_hold(link, res);
+            connection_hold(connection, res);
             continue;
         }
         PQclear(res);
-        if (link->held != NULL)
-            return connection_next_answer(link);
+        if (connection->held != NULL)
+            return connection_next_answer(connection);
     }
     return NULL;
 }
@@ -319,10 +318,10 @@ static void pg_answer_free(struct sql_answer *answer) {
     free(answer);
 }
 
-static const char *pg_notified(struct sql_link *link) {
-    PQfreemem(link->notify);
-    link->notify = PQnotifies(link->conn);
-    return link->notify == NULL ? NULL : link->notify->extra;
+static const char *pg_notified(struct sql_engine_connection *connection) {
+    PQfreemem(connection->notify);
+    connection->notify = PQnotifies(connection->pg);
+    return connection->notify == NULL ? NULL : connection->notify->extra;
 }
 
 /*

@@ -8,13 +8,9 @@
 #define NOW "clock_timestamp()"
 #define EXPIRED "expires <= " NOW " AND NOT (state = 2 AND lease_end > " NOW ")"
 /* In the same transaction, so a notification is sent if and only if the change is committed. */
-#define TELL(condition)                                                                            \
+#define NOTIFY(condition)                                                                          \
     " RETURNING CASE WHEN " condition "waited > " NOW                                              \
     " THEN pg_notify('idem', encode(hash, 'hex')) IS NULL END"
-#define COLUMNS                                                                                    \
-    "revision, format, state, flags, attempt, tries, owner, definition, fingerprint, bind, "       \
-    "lease_end, expires, created, changed, status, prior_state, prior_tries, prior_due, "          \
-    "prior_expires, prior_definition, prior_fingerprint, label, reason, "
 #define WRITTEN                                                                                    \
     "UPDATE idem_record SET revision = $1, state = $2, flags = $3, attempt = $4, tries = $5, "     \
     "owner = $6, definition = $7, fingerprint = $8, bind = $9, lease_end = $10, expires = $11, "   \
@@ -40,46 +36,38 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
         "INSERT INTO idem_record (prefix, hash, revision, format, state, flags, attempt, tries, "
         "owner, definition, fingerprint, bind, lease_end, expires, created, changed, status, "
         "label) "
-        "VALUES ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9, $10, $11, " NOW " + "
-        "$12"
-        ", " NOW " + "
-        "$13"
-        ", " NOW ", " NOW ", 0, $14) ON CONFLICT DO NOTHING",
-    [SQL_READ] = "SELECT " COLUMNS
+        "VALUES ($1, $2, $3, 1, $4, $5, $6, $7, $8, $9, $10, $11, " NOW " + $12, " NOW
+        " + $13, " NOW ", " NOW ", 0, $14) ON CONFLICT DO NOTHING",
+    [SQL_READ] = "SELECT " SQL_RECORD_COLUMNS
                  "CASE WHEN $1 = 1 OR state = 4 THEN result END, octet_length(result), " NOW
                  " FROM idem_record WHERE prefix = $2 AND hash = $3",
     [SQL_FINISH] =
-        "UPDATE idem_record SET revision = $1, state = $2, flags = $3, lease_end = " NOW " + "
-        "$4"
-        ", expires = " NOW " + "
-        "$5"
-        ", changed = " NOW ", status = $6, reason = $7, result = $8, "
+        "UPDATE idem_record SET revision = $1, state = $2, flags = $3, lease_end = " NOW
+        " + $4, expires = " NOW " + $5, changed = " NOW ", status = $6, reason = $7, result = $8, "
         "prior_state = NULL, prior_tries = NULL, "
         "prior_due = NULL, prior_expires = NULL, prior_definition = "
         "NULL, prior_fingerprint = NULL "
         "WHERE prefix = $9 AND hash = $10 AND owner = $11 AND "
         "attempt = $12 AND state = 2 "
-        "AND flags & 9 = 0 AND (expires > " NOW " OR lease_end > " NOW ")" TELL(""),
+        "AND flags & 9 = 0 AND (expires > " NOW " OR lease_end > " NOW ")" NOTIFY(""),
     [SQL_WRITE] =
-        WRITTEN " WHERE prefix = $23 AND hash = $24 AND revision = $25" TELL("$26 = 1 AND "),
+        WRITTEN " WHERE prefix = $23 AND hash = $24 AND revision = $25" NOTIFY("$26 = 1 AND "),
     [SQL_WRITE_RESULT] = WRITTEN
-    ", result = $23 WHERE prefix = $24 AND hash = $25 AND revision = $26" TELL("$27 = 1 AND "),
+    ", result = $23 WHERE prefix = $24 AND hash = $25 AND revision = $26" NOTIFY("$27 = 1 AND "),
     [SQL_DELETE] =
-        "DELETE FROM idem_record WHERE prefix = $1 AND hash = $2 AND revision = $3" TELL(""),
+        "DELETE FROM idem_record WHERE prefix = $1 AND hash = $2 AND revision = $3" NOTIFY(""),
     [SQL_COUNTER_INSERT] = "INSERT INTO idem_counter (prefix, hash, revision, value, expires) "
-                           "VALUES ($1, $2, $3, $4, " NOW " + "
-                           "$5"
-                           ") ON CONFLICT DO NOTHING",
+                           "VALUES ($1, $2, $3, $4, " NOW " + $5) ON CONFLICT DO NOTHING",
     [SQL_COUNTER_READ] = "SELECT revision, value, (expires > " NOW ") "
                          "FROM idem_counter WHERE prefix = $1 AND hash = $2",
-    [SQL_COUNTER_WRITE] = "UPDATE idem_counter SET revision = $1, value = $2, expires = " NOW " + "
-                          "$3"
-                          " WHERE prefix = $4 AND hash = $5 AND revision = $6",
-    [SQL_LIST] = "SELECT prefix, hash, " COLUMNS "NULL::bytea, octet_length(result), " NOW
-                 " FROM idem_record WHERE prefix >= $2 AND (prefix, hash) > ($1, $3) "
-                 "AND prefix >= $4 AND prefix < $5 AND state BETWEEN $6 AND $7 "
-                 "AND ($8 = 0 OR (state = 2 AND lease_end <= " NOW ")) AND changed >= $9 "
-                 "AND NOT (" EXPIRED ") AND " NAME " ORDER BY prefix, hash LIMIT $10",
+    [SQL_COUNTER_WRITE] = "UPDATE idem_counter SET revision = $1, value = $2, expires = " NOW
+                          " + $3 WHERE prefix = $4 AND hash = $5 AND revision = $6",
+    [SQL_LIST] =
+        "SELECT prefix, hash, " SQL_RECORD_COLUMNS "NULL::bytea, octet_length(result), " NOW
+        " FROM idem_record WHERE prefix >= $2 AND (prefix, hash) > ($1, $3) "
+        "AND prefix >= $4 AND prefix < $5 AND state BETWEEN $6 AND $7 "
+        "AND ($8 = 0 OR (state = 2 AND lease_end <= " NOW ")) AND changed >= $9 "
+        "AND NOT (" EXPIRED ") AND " NAME " ORDER BY prefix, hash LIMIT $10",
     [SQL_STATS] = "SELECT state, (lease_end > now), count(*) "
                   "FROM (SELECT state, lease_end, expires, " NOW " AS now FROM idem_record) t "
                   "WHERE expires > now OR (state = 2 AND lease_end > now) GROUP BY 1, 2",
@@ -89,15 +77,12 @@ const char *const pg_texts[SQL_STATEMENT__COUNT] = {
     [SQL_TIME] = "SELECT " NOW,
     [SQL_TX] = "SELECT coalesce(status, 0), result FROM idem_tx "
                "WHERE prefix = $1 AND hash = $2 AND expires > " NOW,
-    [SQL_ELECT] = "UPDATE idem_meta SET sweeper = $1, sweep_until = " NOW " + "
-                  "$2"
-                  " WHERE sweeper = $3 OR sweep_until IS NULL OR sweep_until <= " NOW,
+    [SQL_ELECT] = "UPDATE idem_meta SET sweeper = $1, sweep_until = " NOW
+                  " + $2 WHERE sweeper = $3 OR sweep_until IS NULL OR sweep_until <= " NOW,
     [SQL_ELECTED] =
         "SELECT sweep_table, sweep_prefix, sweep_hash FROM idem_meta WHERE sweeper = $1",
     [SQL_SAVE] = "UPDATE idem_meta SET sweep_table = $1, sweep_prefix = $2, sweep_hash = $3, "
-                 "sweep_until = " NOW " + "
-                 "$4"
-                 " WHERE sweeper = $5",
+                 "sweep_until = " NOW " + $4 WHERE sweeper = $5",
     [SQL_BOUND_RECORD] = BOUND("idem_record"),
     [SQL_BOUND_COUNTER] = BOUND("idem_counter"),
     [SQL_BOUND_TX] = BOUND("idem_tx"),
