@@ -1,6 +1,6 @@
 /*
  * The set of rows met: one byte per row, in memory that the forked tests share.
- * Without coverage_share() nothing is remembered.
+ * Without coverage_share() nothing is recorded.
  */
 #include "coverage.h"
 
