@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The tests in every build there is; the last line is the sum over all of them. tests/run starts it.
+"""Runs the tests in every build; the last line is the sum over all of them. tests/run starts this program.
 
     run.py [TARGET]    without a target: the C system
 
 build-test   gcc, as it is shipped: every suite
 build-clang  clang: a short run of each fuzz target, and lint
-build-tsan   gcc with the thread sanitizer: what has threads
+build-tsan   gcc with the thread sanitizer: programs with threads
 build-asan   gcc with the address and undefined behaviour sanitizers: library, module and parsers
 
-The first build's tests begin as soon as it is there; the other builds are made meanwhile, at a lower
+The first build's tests begin as soon as it is made; the other builds are made meanwhile, at a lower
 priority, and their tests follow. The last build has the most and the shortest programs, so that both
 processors are busy until the end. IDEM_LONG=1 adds the suites and forms that take long.
 """

@@ -116,7 +116,7 @@ class Result:
             self.failures.append(f"exit status {status}")
 
     def read_tap(self, output):
-        """Counts its tests; returns how many it says there are, None if it did not come to its end."""
+        """Counts the tests; returns the planned number, or None if the program did not come to its end."""
         planned = None
         for line in output.splitlines():
             found, plan = LINE.match(line), PLAN.match(line)

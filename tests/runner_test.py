@@ -285,7 +285,7 @@ def what_could_not_be_run_has_failed(folder):
     check(last(made.run(status=1)) == f"{BUILDS - 1} passed, 1 failed", "a build whose tests are not known")
     made = fresh(folder)
     made.script("bin/ninja", "[ $2 != build-tsan ]")
-    check(last(made.run(status=1)) == f"{BUILDS - 1} passed, 1 failed", "a build that fails and says nothing")
+    check(last(made.run(status=1)) == f"{BUILDS - 1} passed, 1 failed", "a build that fails without output")
     made = fresh(folder)
     os.mkdir(made.folder + "/build-asan")
     made.write("build-asan/test-logs", "")
@@ -299,7 +299,7 @@ def what_could_not_be_run_has_failed(folder):
     made.write("programs.json", json.dumps(made.programs))
     check(last(made.run("tests/repeat", "1", "--jobs", "1", "--build", made.build(), "one", "two", status=1))
           == "1 passed, 1 failed", "a program that cannot be started")
-    check(os.listdir(made.folder + "/memory") == [], "what it left")
+    check(os.listdir(made.folder + "/memory") == [], "the remains")
 
 
 @test

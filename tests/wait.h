@@ -23,7 +23,7 @@ static inline void wait_us(long us) {
     nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL); /* sleep: the step of a poll */
 }
 
-/* Between two looks at a condition. */
+/* The pause between two checks of a condition. */
 static inline void wait_step(void) {
     wait_us(2000); /* sleep: the step of a poll */
 }
