@@ -86,7 +86,7 @@ class Server:
         return answer[3:]
 
     def declare(self, queue, kind="classic", arguments=None):
-        """A durable queue, "classic" or "quorum"; arguments are texts or numbers."""
+        """Declares a durable queue, "classic" or "quorum"; arguments are texts or numbers."""
         self.tell("declare", hexed(queue), kind, *pairs(arguments))
 
     def delete(self, queue):

@@ -185,13 +185,13 @@ class Server:
         return self.ask("XADD", stream, "*", *[x for pair in fields.items() for x in pair]).decode()
 
     def entries(self, stream):
-        """[(id, {name: value})], names as text."""
+        """Returns [(id, {name: value})], names as text."""
         return [(entry.decode(), {fields[i].decode("latin-1"): fields[i + 1]
                                   for i in range(0, len(fields), 2)})
                 for entry, fields in self.ask("XRANGE", stream, "-", "+")]
 
     def pending(self, stream, group="idem"):
-        """{id: (consumer, idle in ms, deliveries)}"""
+        """Returns {id: (consumer, idle in ms, deliveries)}."""
         try:
             rows = self.ask("XPENDING", stream, group, "-", "+", 1000000)
         except RedisError as error:

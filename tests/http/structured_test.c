@@ -177,7 +177,8 @@ TEST(an_item_has_parameters) {
     CHECK_STR(item("text/html;charset=utf-8"), "token(text/html);charset=token(utf-8)");
     CHECK_STR(item("1;a;b=?0;c=\"x;y\""), "integer(1);a=boolean(1);b=boolean(0);c=string(x;y)");
     CHECK_STR(item("1;  a=2;*b=3"), "integer(1);a=integer(2);*b=integer(3)");
-    CHECK_STR(item("1;a=1;a=2"), "integer(1);a=integer(1);a=integer(2)"); /* who asks decides */
+    CHECK_STR(item("1;a=1;a=2"),
+              "integer(1);a=integer(1);a=integer(2)"); /* the caller decides which one counts */
     CHECK_STR(item("1;"), "bad");
     CHECK_STR(item("1; "), "bad");
     CHECK_STR(item("1;A=1"), "bad");
