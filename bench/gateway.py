@@ -2,7 +2,7 @@
 """The gateway beside a bare proxy and `return`: CPU time of nginx per request, from /proc, and requests
 a second, by wrk, in alternating rounds. Each figure is the median of its rounds.
 
-    gateway.py MODULE FOLDER [SECONDS [ROUNDS]]     SECONDS of one round
+    gateway.py MODULE DIRECTORY [SECONDS [ROUNDS]]     SECONDS of one round
 """
 import os
 import re
@@ -25,7 +25,7 @@ ROUNDS = int(sys.argv[4]) if len(sys.argv) > 4 else 5
 BODY = 200
 WORKERS = 2
 
-# name, location, whether each request has a key of its own, what it is compared with
+# name, location, whether each request has a key of its own, the case to compare with
 CASES = [
     ("bare proxy_pass", "bare", True, None),
     ("first, LMDB sync=off", "off", True, "bare proxy_pass"),
@@ -104,7 +104,7 @@ def measure(front, url, script, server):
     workers = children(front.pid)
     before, server_before = cpu(workers), cpu([server.pid])
     said, n = "", 0
-    while n == 0:  # a machine that is busy may have had no time for it
+    while n == 0:  # a busy machine may have had no time for a request
         said = subprocess.run(["wrk", "-t1", "-c32", f"-d{SECONDS}s", "-s", script, url], check=True,
                               stdout=subprocess.PIPE, text=True).stdout
         n = int(re.search(r"(\d+) requests in", said).group(1))

@@ -3,11 +3,11 @@
  * and the canonical form with its hash beside plain SHA-256 and plain parsing.
  *
  *     bench-keys eval                 CPU time of an evaluation
- *     bench-keys count NAME TIMES     runs one function so often, for callgrind
+ *     bench-keys count NAME TIMES     runs one function this often, for callgrind
  *     bench-keys body [NAME]          MB/s of CPU time, over several kinds of document
  *
- * CPU time and not wall time; rounds alternate between what is compared, and
- * medians are shown, because machines are noisy.
+ * CPU time and not wall time; rounds alternate between the sides, and the medians
+ * are printed, because machines are noisy.
  */
 #include <err.h>
 #include <malloc.h>
@@ -90,7 +90,7 @@ static void add_item(struct document *doc) {
         below(100000), below(2) ? "large" : "small", 1 + below(9), below(500), below(100));
 }
 
-/* What the expression reads stands in front, as people write it. */
+/* The members that the expression reads stand first, as in usual documents. */
 static void fill_request(struct document *doc, size_t size) {
     add(doc, "{\"user\":{\"id\":4711,\"name\":\"Ada Lovelace\",\"vip\":true},\"order\":{\"id\":"
              "\"A-2024-000123\",\"currency\":\"EUR\",\"total\":199.90,\"items\":[");
@@ -148,7 +148,7 @@ static void fill_numbers(struct document *doc, size_t size) {
     add(doc, "]");
 }
 
-/* As a program prints what it calculated. */
+/* As a program prints a number that it has calculated. */
 static void fill_doubles(struct document *doc, size_t size) {
     add(doc, "[");
     while (doc->len < size)
@@ -221,8 +221,8 @@ static void document_make(struct document *doc) {
     parse_into(doc, &doc->arena, &doc->value);
 }
 
-/* Evaluation. Each of these is one turn; callgrind counts inside of them, and so they must stay
-   functions with names. */
+/* Evaluation. Each function is one turn; callgrind counts inside of it, so it must stay a
+ * function with a name. */
 
 #define EXPRESSION "'user:' + #user.id + ':order:' + #order.id"
 #define WANTED "user:4711:order:A-2024-000123"
@@ -438,7 +438,7 @@ static void body_print(struct document *doc) {
 }
 
 int main(int argc, char **argv) {
-    /* Memory that was given back is kept: it is not the kernel's pages that are measured. */
+    /* Keeps freed memory, because the benchmark is not about the kernel's pages. */
     mallopt(M_TRIM_THRESHOLD, 512 << 20);
     mallopt(M_MMAP_THRESHOLD, 512 << 20);
     if (argc == 2 && strcmp(argv[1], "eval") == 0) {

@@ -4,10 +4,10 @@
  * same number of keys in the file. Rounds alternate between the two, and the
  * medians are compared, because machines are noisy.
  *
- *     bench-lmdb FOLDER KEYS always|off THREADS PROCESSES PAIRS ROUNDS
- *     bench-lmdb FOLDER KEYS size
+ *     bench-lmdb DIRECTORY KEYS always|off THREADS PROCESSES PAIRS ROUNDS
+ *     bench-lmdb DIRECTORY KEYS size
  *
- * One line of figures each. fdatasync() is counted by standing in for it.
+ * Each prints one line of figures. To count fdatasync(), the program replaces it.
  */
 #include <dlfcn.h>
 #include <err.h>
@@ -37,7 +37,7 @@
 #define ROUNDS_MAX 31
 
 /* Shared by all processes. Only the pairs are measured: opening and closing a store, which makes
-   everything durable, are not what is compared. */
+ * everything durable, are not compared. */
 static struct shared {
     atomic_long syncs;
     pthread_barrier_t begin;
@@ -71,7 +71,7 @@ static double cpu_s(void) {
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-/* Around the pairs of one process, when all are ready. */
+/* Starts and ends the time of one process's pairs, when all processes are ready. */
 static void measure_begin(int process) {
     pthread_barrier_wait(&shared->begin);
     shared->process[process].cpu = cpu_s();
@@ -87,7 +87,7 @@ struct plan {
     char url[512], raw_path[512];
     bool always;
     int threads, processes;
-    long pairs; /* of each thread */
+    long pairs; /* pairs of each thread */
     unsigned round;
 };
 

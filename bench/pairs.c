@@ -1,6 +1,6 @@
 /*
- * claim+done pairs through the library, of one process with so many callers in flight, each
- * beginning its next pair when the last has ended.
+ * claim+done pairs through the library, in one process with this many callers
+ * in flight, each of which begins its next pair when the last has ended.
  */
 #include "pairs.h"
 
@@ -106,7 +106,7 @@ void pairs_open(struct pairs *pairs, const char *url) {
     pairs->poll.ready = ready;
     pairs->poll.timeout = timeout;
     pairs->poll.sink = pairs->h;
-    pairs_run(pairs, 1, 100); /* connected, and warm */
+    pairs_run(pairs, 1, 100); /* so that it is connected, and warm */
 }
 
 void pairs_close(struct pairs *pairs) {

@@ -14,13 +14,13 @@ struct pairs {
     struct idem *h;
     struct idem_guard *guard;
     long begun, ended, number;
-    /* Each claim that was answered, and after how many seconds; may be NULL. */
+    /* Called for each claim with its duration in seconds; may be NULL. */
     void (*claimed)(struct pairs *pairs, double seconds);
     void *data;
 };
 
 double now_s(void);
-/* Connected, and warm. Ends the program where something fails, like all here. */
+/* Connects, and warms up. A failure ends the program, as in all functions here. */
 void pairs_open(struct pairs *pairs, const char *url);
 double pairs_run(struct pairs *pairs, unsigned callers, long number); /* seconds */
 void pairs_close(struct pairs *pairs);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Messages: the consumer beside a bare one, on a RabbitMQ of our own.
+"""Messages: the consumer beside a bare one, on a RabbitMQ of the benchmark's own.
 
-    queue.py BUILD FOLDER ROUNDS DIVISOR
+    queue.py BUILD DIRECTORY ROUNDS DIVISOR
 
-BUILD has bench-queue, amqp-serve and idem; the servers' data are put into FOLDER. What is compared
-is run in turn on the same server, each time on a queue that was filled anew, so that each ratio is
-of one moment. DIVISOR makes every number of messages smaller, for a run that only shows that it works.
+BUILD has bench-queue, amqp-serve and idem; the servers' data are put into DIRECTORY. The two sides run
+in turn on the same server, each time on a queue that was filled anew, so that each ratio is of one
+moment. DIVISOR divides every number of messages, for a run that only shows that the benchmark works.
 """
 import contextlib
 import json
@@ -29,7 +29,7 @@ BENCH, IDEM = BUILD + "/bench/bench-queue", BUILD + "/src/cli/idem"
 os.environ["IDEM_AMQP_SERVE"] = BUILD + "/tests/queue/amqp/amqp-serve"
 
 MESSAGES, PREFETCH = 20000 // DIVISOR, 100
-SLOW = {"jsonl": 60000 // DIVISOR, "to": 20000 // DIVISOR}  # to another process and back, one at a time: some seconds of it
+SLOW = {"jsonl": 60000 // DIVISOR, "to": 20000 // DIVISOR}  # one at a time: some seconds each
 
 
 def bench(url, *words):
@@ -48,7 +48,7 @@ def connects(port):
 
 @contextlib.contextmanager
 def endpoint():
-    """Takes every request, as fast as can be; its URL."""
+    """An endpoint that accepts every request, as fast as possible; yields its URL."""
     port, path = ports.free_port(), FOLDER + "/nginx.conf"
     with open(path, "w", encoding="ascii") as conf:
         conf.write(f"""daemon off; pid {FOLDER}/nginx.pid; error_log stderr crit; events {{}}
@@ -66,7 +66,7 @@ server {{ listen 127.0.0.1:{port}; location / {{ return 204; }} }} }}""")
         process.wait()
 
 
-after = first = 0  # no key is used in two rounds, unless duplicates are wanted
+after = first = 0  # no key is used in two rounds, unless the round wants duplicates
 
 
 def filled(url, messages):
@@ -76,7 +76,7 @@ def filled(url, messages):
 
 
 def again(url, messages):
-    """The same keys once more."""
+    """Publishes the same keys once more."""
     bench(url, "fill", "bench", messages, first)
 
 
@@ -95,7 +95,7 @@ def cpu_s(pid):
 
 
 def command(url, store, messages, *handler):
-    """idem consume itself: how many per second, and microseconds of CPU time for each."""
+    """Runs idem consume itself; returns messages per second, and microseconds of CPU time for each."""
     process = subprocess.Popen([IDEM, "consume", url, "--queue", "bench", "--key", "#body.orderId", "--store",
                                 store, "--prefetch", str(PREFETCH), "--log", "none", "--json", *handler],
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

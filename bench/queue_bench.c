@@ -8,7 +8,7 @@
  *     bench-queue URL idem QUEUE MESSAGES PREFETCH STORE     microseconds of CPU time for each
  *     bench-queue URL bare-jsonl QUEUE MESSAGES PREFETCH COMMAND    to a worker and back, one at a
  *     bench-queue URL bare-to QUEUE MESSAGES PREFETCH ENDPOINT      time, and then acknowledged
- *     bench-queue - worker    such a worker: answers each line {"id": N, ...} with done
+ *     bench-queue - worker    such a worker: responds to each line {"id": N, ...} with done
  */
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
@@ -143,7 +143,7 @@ static void bare(const char *url, const char *queue, long messages, unsigned pre
     amqp_destroy_connection(conn);
 }
 
-/* A worker that is given a line and answers by one. */
+/* A worker: it reads a line, and responds with one. */
 struct worker {
     FILE *to, *from;
     pid_t pid;
@@ -210,13 +210,13 @@ static size_t drop(char *bytes, size_t size, size_t n, void *data) {
     return size * n;
 }
 
-/* Ours. */
+/* Idem's consumer. */
 
 struct ours {
     struct idem_poll poll;
     struct idem *h;
     struct idem_task task;
-    struct queue_run *first, **end; /* begun, and not told yet */
+    struct queue_run *first, **end; /* begun, and not reported yet */
     struct lap lap;
     bool stopped;
 };

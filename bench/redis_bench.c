@@ -1,7 +1,7 @@
 /*
- * claim+done pairs on Redis, of one process with so many callers in flight, each
- * beginning its next pair when the last has ended; and the time of one claim
- * alone. redis-benchmark, on the same server, is what bench/run compares with.
+ * claim+done pairs on Redis, in one process with this many callers in flight,
+ * each of which begins its next pair when the last has ended; and the time of one
+ * claim alone. bench/run compares with redis-benchmark, on the same server.
  *
  *     bench-redis URL pairs CALLERS PAIRS       pairs per second
  *     bench-redis URL latency CLAIMS            microseconds of a claim and of a plain SET, each in

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Redis: claims beside plain SETs, on a server of our own.
+"""Redis: claims beside plain SETs, on a server of the benchmark's own.
 
-    redis_pairs.py BUILD FOLDER ROUNDS DIVISOR
+    redis_pairs.py BUILD DIRECTORY ROUNDS DIVISOR
 
-BUILD has bench-redis; the server's data are put into FOLDER. What is compared is run in turn, so that each
-ratio is of one moment. DIVISOR makes every number of operations smaller, for a run that only shows that it works.
+BUILD has bench-redis; the server's data are put into DIRECTORY. The two sides run in turn, so that each ratio
+is of one moment. DIVISOR divides every number of operations, for a run that only shows that the benchmark works.
 """
 import os
 import subprocess
@@ -28,7 +28,7 @@ class Bench:
         self.server, self.port = server, port
 
     def idem(self, *words):
-        """What bench-redis wrote."""
+        """Runs bench-redis; returns its output."""
         return subprocess.run([BUILD + "/bench/bench-redis", patient(f"redis://127.0.0.1:{self.port}"), *map(str, words)], check=True,
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
 
@@ -36,14 +36,14 @@ class Bench:
         return float(self.idem("pairs", CALLERS, PAIRS))
 
     def sets(self, pipeline, number):
-        """SETs per second of redis-benchmark."""
+        """Returns the SETs per second of redis-benchmark."""
         said = subprocess.run(["redis-benchmark", "-p", str(self.port), "-c", str(CALLERS), "-P", str(pipeline), "-n",
                                str(number), "-r", "100000000", "--csv", "set", NAME, "x" * 200, "PX", "86400000"],
                               check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
         return float(said.splitlines()[-1].split('","')[1])
 
     def cpu_us(self, pairs, work):
-        """Microseconds of the server's CPU time for each pair of a piece of work."""
+        """Returns the microseconds of the server's CPU time for each pair."""
         before = self.ticks()
         work()
         return (self.ticks() - before) * 1e6 / os.sysconf("SC_CLK_TCK") / pairs

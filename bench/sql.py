@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""SQL: guards and stores beside the same work written by hand, on servers of our own.
+"""SQL: guards and stores beside the same work written by hand, on servers of the benchmark's own.
 
-    sql.py BUILD FOLDER ROUNDS DIVISOR
+    sql.py BUILD DIRECTORY ROUNDS DIVISOR
 
-BUILD has bench-sql, sql-serve and idem; the servers' data are put into FOLDER. What is compared is
-run in turn on the same server, so that each ratio is of one moment. DIVISOR makes every number of
-operations smaller, for a run that only shows that it works. BENCH_SQL_ROWS says how full the
-tables of the last part are.
+BUILD has bench-sql, sql-serve and idem; the servers' data are put into DIRECTORY. The two sides run in
+turn on the same server, so that each ratio is of one moment. DIVISOR divides every number of
+operations, for a run that only shows that the benchmark works. BENCH_SQL_ROWS is the number of rows in
+the tables of the last part.
 """
 import os
 import statistics
@@ -22,7 +22,7 @@ from waiting import patient
 BUILD, FOLDER, ROUNDS, DIVISOR = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 os.environ["IDEM_SQL_SERVE"] = BUILD + "/tests/store/sql/sql-serve"
 
-# Tests are content with less than what the servers come with.
+# The tests' servers have smaller settings than these defaults.
 POOL = "1GB"
 DEFAULTS = {
     "postgres": ("max_wal_size=1GB", "wal_level=replica"),
@@ -30,7 +30,7 @@ DEFAULTS = {
 }
 POOLS = {"postgres": "shared_buffers={}", "mysql": "innodb-buffer-pool-size={}"}
 
-# How many of each at a time: connections or callers, and how many all in all, durable or not.
+# How many at a time (connections or callers), and how many in all, durable or not.
 WIDTHS = {"pairs": 64, "plain": 64, "guard": 8, "call": 8, "hand": 8}
 NUMBERS = {True: 2000 // DIVISOR, False: 16000 // DIVISOR}
 
@@ -45,7 +45,7 @@ def serve(kind, name, durable, pool):
 
 
 def load(server, name, number):
-    """How many per second, and microseconds of the server's CPU time for each."""
+    """Returns the number per second, and the microseconds of the server's CPU time for each."""
     url = patient(server.owner) + ("&sweep=no" if name == "pairs" else "")
     done = subprocess.run([BUILD + "/bench/bench-sql", url, name, str(WIDTHS[name]), str(number)],
                           stdout=subprocess.PIPE, text=True, check=True, timeout=600)
@@ -57,7 +57,7 @@ def median(rows, column):
 
 
 def compare(server, ours, other, number):
-    """Rounds in turn: of each both figures, and the median of the rounds' ratios."""
+    """Runs the two in turn; returns the figures of both, and the median of the rounds' ratios."""
     rows = []
     for _ in range(ROUNDS):
         b, a = load(server, other, number), load(server, ours, number)
@@ -79,7 +79,7 @@ def ratios():
                         kind, "on" if durable else "off", f"{ours}/{other}", *figures), flush=True)
 
 
-# Rows as they are when a run is over, in the order of their keys' hashes.
+# Rows as after a run, in the order of their keys' hashes.
 ROWS = {
     "postgres": {
         "idem_record": """INSERT INTO idem_record (prefix, hash, revision, format, state, flags,
@@ -102,7 +102,7 @@ ROWS = {
             FROM seq_{}_to_{}""",
     },
 }
-STEP = 50000  # rows of one statement: it is answered in time
+STEP = 50000  # rows of one statement, so that it does not time out
 
 
 def fill(server, kind, rows):

@@ -1,11 +1,12 @@
 /*
- * What guards and stores cost beside the same work, written by hand with the engine's own library.
+ * The cost of guards and stores beside the same work, written by hand with the engine's own
+ * library.
  *
  *     bench-sql URL plain|pairs CALLERS PAIRS
  *     bench-sql URL hand|guard|call CONNECTIONS TIMES
  *
- * prints how many there were per second, and how many microseconds of the server's CPU time each
- * one took. The tables bench_plain, bench_seen and bench_account are made where they are missing.
+ * prints the number per second, and the microseconds of the server's CPU time for each. It makes
+ * the tables bench_plain, bench_seen and bench_account if they are missing.
  */
 #include "sql_bench.h"
 
@@ -43,7 +44,7 @@ void load_say(struct idem_sql conn, const char *text) {
     PQclear(res);
 }
 
-/* Tables of those who do it by hand: their key is a text, as it mostly is. */
+/* Tables for the work by hand, with a text as the key, which is usual. */
 static void tables_make(struct idem_sql conn) {
     static const char *const postgres[] = {
         "CREATE TABLE IF NOT EXISTS bench_plain (key bytea PRIMARY KEY, state int NOT NULL, "
@@ -73,7 +74,7 @@ static double schedstat_s(const char *path) {
     FILE *file = fopen(path, "r");
     char line[100] = "";
 
-    if (file == NULL) /* a thread that has ended */
+    if (file == NULL) /* the thread has ended */
         return 0;
     if (fgets(line, sizeof(line), file) == NULL)
         errx(1, "%s", path);
@@ -81,7 +82,7 @@ static double schedstat_s(const char *path) {
     return strtod(line, NULL) / 1e9;
 }
 
-/* Of all sessions but the one that asks. */
+/* The CPU time of all sessions except this one. */
 static double postgres_s(PGconn *conn) {
     PGresult *res = PQexec(conn, "SELECT pid FROM pg_stat_activity WHERE datname = "
                                  "current_database() AND pid <> pg_backend_pid()");
@@ -97,8 +98,8 @@ static double postgres_s(PGconn *conn) {
     return sum;
 }
 
-/* Of all its threads: which of them are sessions it does not tell. Who has the other end of the
-   socket, the kernel knows. */
+/* The CPU time of all the server's threads, because it does not report which of them are
+ * sessions. The kernel knows the process at the other end of the socket. */
 static double mysql_s(MYSQL *conn) {
     struct ucred peer;
     socklen_t len = sizeof(peer);
@@ -166,7 +167,7 @@ int main(int argc, char **argv) {
     load = (struct load){argv[1], (unsigned)strtoul(argv[3], NULL, 10), strtol(argv[4], NULL, 10)};
     if (load.width < 1 || load.number < load.width)
         errx(64, "WIDTH is at least 1, and NUMBER no less");
-    load.number -= load.number % load.width; /* each connection does as many */
+    load.number -= load.number % load.width; /* so that each connection does equally many */
     conn = load_connect(load.url);
     tables_make(conn);
     state = loads[i].open(&load);

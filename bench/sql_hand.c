@@ -1,6 +1,6 @@
 /*
- * A transaction that is kept from being done twice, by hand and with the guard, on connections of a
- * thread each, with blocking calls, as most programs are written.
+ * A transaction that must not happen twice, by hand and with the guard:
+ * blocking calls, one connection for each thread, as in most programs.
  */
 #include <err.h>
 #include <libpq-fe.h>
@@ -13,11 +13,11 @@
 #include "pairs.h"
 #include "sql_bench.h"
 
-#define ACCOUNTS 1000 /* bench_account has so many */
+#define ACCOUNTS 1000 /* the number of rows of bench_account */
 
 struct hand {
     struct idem_guard *guard; /* NULL: by hand */
-    bool call;                /* by idem_tx_call() */
+    bool call;                /* with idem_tx_call() */
     unsigned threads_n;
     struct thread {
         const struct hand *hand;
@@ -74,7 +74,7 @@ static void guard_ask(const struct thread *t, const char *key) {
         errx(1, "%s", idem_tx_verdict_name(answer.verdict));
 }
 
-/* One transaction; each thread has accounts of its own, so that nobody waits for another. */
+/* One transaction; each thread has accounts of its own, so that no thread waits for another. */
 static void transact(const struct thread *t, const char *key, unsigned account) {
     load_say(t->conn, "BEGIN");
     if (t->hand->guard != NULL)
@@ -106,7 +106,7 @@ static void *thread_run(void *data) {
     struct idem_error error;
 
     for (long i = 0; i < t->times; i++) {
-        char key[IDEM_UUID_LEN + 1]; /* what clients send, mostly */
+        char key[IDEM_UUID_LEN + 1]; /* the usual key of a client */
         unsigned account = (unsigned)(i * t->hand->threads_n + t->number) % ACCOUNTS;
 
         if (idem_uuid4(key, &error) < 0)

@@ -1,7 +1,8 @@
 /*
- * Two plain statements on one row by its key, as fast as a hand-written program would say them:
- * prepared; with PostgreSQL pipelined, on a loop; with MySQL, which takes one at a time, by a
- * thread for each connection. There are as many connections as a store has.
+ * Two plain statements on one row by its key, as fast as a hand-written program
+ * can send them: prepared; with PostgreSQL pipelined, on a loop; with MySQL,
+ * which accepts one at a time, by a thread for each connection. There are as
+ * many connections as a store has.
  */
 #include <err.h>
 #include <libpq-fe.h>
@@ -36,7 +37,7 @@ struct plain {
     struct idem_sql conns[CONNECTIONS];
     atomic_long begun;
     long ended, pairs;
-    /* PostgreSQL: rings of those whose statement is under way. */
+    /* PostgreSQL: rings of connections whose statement is under way. */
     struct ring {
         unsigned char keys[RING][32];
         bool updates[RING];
@@ -68,7 +69,7 @@ static void ring_begin(struct plain *p, unsigned i) {
     ring_send(p, i, key, false);
 }
 
-/* The oldest statement was answered. */
+/* The oldest statement has its result. */
 static void ring_end(struct plain *p, unsigned i) {
     struct ring *ring = &p->rings[i];
     unsigned char key[32];

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What `make run-command` shows: a command that is done once, however often it is asked
-# for. The store is a folder that is removed again.
+# The demonstration of `make run-command`: a command that is done once, however often it is repeated. The store is a
+# directory that is removed again.
 set -eu
 idem=$1
 folder=$(mktemp -d)

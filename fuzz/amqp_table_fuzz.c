@@ -1,7 +1,8 @@
 /*
- * The properties of a message as they stand in a frame, from anybody who may publish: into fields,
- * into a copy, and into the fields of that. Whatever they say, the copy shows what the message
- * showed, its size is known before it is sent, and what is JSON can be read.
+ * The properties of a message in a frame, from any publisher: parsed into
+ * fields, into a copy, and into the fields of the copy. For all bytes, the copy
+ * has the fields of the message, its size is known before it is sent, and its
+ * JSON can be parsed.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static struct rabbit_message *arrive(const struct rabbit_envelope *envelope, con
     return message;
 }
 
-/* Names twice in a table are the sender's mistake, and refused where they are read. */
+/* A name that occurs twice in a table is the sender's fault, and the parser refuses it. */
 static void fields_check(const struct queue_field *fields, size_t n) {
     struct idem_arena arena;
     struct idem_error err;

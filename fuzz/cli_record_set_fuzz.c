@@ -1,5 +1,6 @@
 /*
- * Lines of --only: what is taken is a hash of 64 digits under a prefix, or nothing.
+ * Lines of --only: an accepted line is a hash of 64 digits under a prefix, or
+ * nothing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     struct cli_record_set_item row;
     size_t len;
 
-    /* The last bit of the length says whether --prefix was given. */
+    /* The last bit of the length chooses whether --prefix was given. */
     if (cli_record_set_parse_line((const char *)data, size, size % 2 == 0 ? NULL : "t:", &row) !=
         NULL)
         return 0;

@@ -1,6 +1,7 @@
 /*
  * A command's stored result against any bytes: refused whole, or read to its
- * end inside its bounds, and what was read encodes to the same output again.
+ * end within its bounds; a result that was read encodes to the same output
+ * again.
  */
 #include <assert.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /*
- * Expressions against any bytes: the first says how to compile, the rest is the
- * text. What compiles is evaluated over one document, as a value and as a key,
- * and as what a fingerprint compares. Nothing may crash or go on for ever; a
- * value that is made can be printed or is refused for a reason; a key has a
- * length that a key may have; what is selected has an exact form; evaluating
- * twice gives the same twice; and an error has its column. Text that compiles
- * as a key option does so as an expression or as a template, but not as both.
+ * Expressions against any bytes: the first byte chooses how to compile, the
+ * rest is the text. A compiled expression is evaluated over one document, as a
+ * value and as a key, and as the input of a fingerprint. It must neither crash
+ * nor go on for ever; a value can be printed or is refused with a reason; a key
+ * has an allowed length; a selected value has an exact form; two evaluations
+ * are equal; and an error has its column. Text that compiles as a key option
+ * compiles as an expression or as a template, but not as both.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /*
- * Any bytes as a body that says it is JSON: refused, or it has a fingerprint,
- * and so does the same document written otherwise: members the other way round,
- * every character escaped, spaces wherever they may be. As bytes it is another
- * definition, and pieces are the same as the whole.
+ * Any bytes as a body of type JSON: refused, or it has a fingerprint, and so
+ * does the same document written differently: members in reverse, every
+ * character escaped, spaces anywhere. As bytes the definition differs, and
+ * pieces hash like the whole.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +93,7 @@ static int fingerprint(bool json, const void *bytes, size_t len, struct idem_fin
 
     idem_fingerprint_begin(&print);
     rc = idem_fingerprint_body(&print, "body", json, SIZE_MAX, bytes, len, &err);
-    if (idem_fingerprint_end(&print, ret) != rc) /* it repeats what was refused */
+    if (idem_fingerprint_end(&print, ret) != rc) /* end() repeats the refusal */
         abort();
     return rc;
 }

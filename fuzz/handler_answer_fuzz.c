@@ -1,6 +1,6 @@
 /*
- * Any bytes as a worker's line: what is taken for an answer is one, within its
- * bounds, and its reason is one line of UTF-8. What is refused changes nothing.
+ * Any bytes as a worker's line: an accepted line is a valid response, within
+ * its bounds, and its reason is one line of UTF-8. A refusal changes nothing.
  */
 #include <assert.h>
 #include <string.h>

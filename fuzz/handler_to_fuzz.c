@@ -1,6 +1,6 @@
 /*
- * Any bytes as an endpoint's answer, line by line and then its body: delays stay
- * within a day, and the reason is text within its bounds.
+ * Any bytes as an endpoint's response, line by line and then its body: delays
+ * stay within a day, and the reason is text within its bounds.
  */
 #include <assert.h>
 #include <string.h>

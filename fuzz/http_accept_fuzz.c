@@ -1,6 +1,6 @@
 /*
- * Any bytes as Accept and Accept-Encoding: what is added behind it by a comma is
- * as good as a field of its own, but where quotes or escapes are left open.
+ * Any bytes as Accept and Accept-Encoding: a value that is appended with a
+ * comma counts like a field of its own, unless quotes or escapes are left open.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * Any bytes as a stored answer: refused whole, or read within their bounds, and
- * then written again as the very same bytes. Any bytes as a header's name: kept
+ * Any bytes as a stored response: refused whole, or read within their bounds,
+ * and then written again as the same bytes. Any bytes as a header's name: kept
  * only if it is not refused.
  */
 #include <assert.h>

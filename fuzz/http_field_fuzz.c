@@ -1,7 +1,8 @@
 /*
- * Any bytes as a field's value: a key that was read has a length within its
- * bounds, reads as itself when it is quoted, and when it is bare if it can be;
- * numbers stay within their bounds, and so does Retry-After, whichever form it has.
+ * Any bytes as a field's value: a parsed key has a length within its bounds,
+ * and parses as itself when it is quoted, and when it is bare if that is
+ * possible; numbers stay within their bounds, and so does Retry-After, in each
+ * form.
  */
 #include <assert.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
- * Any bytes as a form: the name is up to the first NUL. What is found is the
- * decoded value of the one pair with that name, and never longer than its room.
+ * Any bytes as a form: the name is up to the first NUL. The value found is the
+ * decoded value of the one pair with that name, and never longer than its
+ * buffer.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
  * Any bytes as gzip, and packed as gzip: refused, or decoded within the bound;
- * what was packed comes out again, in whatever steps.
+ * packed bytes come out again, in steps of any size.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* 0 and all of it in `out`, which has room for `max`. */
+/* Returns 0 with all output in `out`, which has room for `max`. */
 static int unpack(const void *bytes, size_t len, size_t step, char *out, size_t max, size_t *ret) {
     struct idem_http_inflate z;
     size_t at = 0, n;
@@ -29,7 +29,7 @@ static int unpack(const void *bytes, size_t len, size_t step, char *out, size_t 
     return rc;
 }
 
-/* In pieces of `step`, it must know beforehand what came of unpacking. */
+/* Measures in pieces of `step`; the measure must predict the result of unpacking. */
 static void measure(const uint8_t *bytes, size_t len, size_t step, size_t max, int rc, size_t out) {
     struct idem_http_measure m;
     struct idem_http_decoded decoded;
@@ -40,7 +40,7 @@ static void measure(const uint8_t *bytes, size_t len, size_t step, size_t max, i
     decoded = idem_http_measure_end(&m);
     if (rc == 0)
         assert(decoded.kind == IDEM_HTTP_DECODED_EXACT && decoded.size == out);
-    else /* what is too long may be damaged as well, behind its bound */
+    else /* bytes beyond the bound may also be damaged */
         assert(decoded.kind ==
                    (rc == IDEM_E_FULL ? IDEM_HTTP_DECODED_OVER : IDEM_HTTP_DECODED_NEVER) ||
                rc == IDEM_E_CORRUPT || decoded.kind == IDEM_HTTP_DECODED_NEVER);

@@ -1,7 +1,8 @@
 /*
  * Any bytes as a form with files: the type is up to the first bar, the body
- * follows, in which a bar stands for CR LF. The parts, with the delimiter put between them again,
- * are the body, however it was cut; and a field that is found stands in it.
+ * follows, in which a bar stands for CR LF. The parts, joined with the
+ * delimiter, are the body again, in whatever pieces it was parsed; and a field
+ * that is found occurs in the body.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -45,7 +46,7 @@ static size_t check_split(const struct idem_http_delimiter *delimiter, struct id
     return to.parts;
 }
 
-/* Freed by the caller. */
+/* The caller frees it. */
 static struct idem_http_text body_of(const char *at, size_t len) {
     char *text = malloc(2 * len + 1);
     size_t n = 0;

@@ -1,7 +1,7 @@
 /*
- * Any bytes as the texts of a problem: the JSON is JSON, whose detail is the
- * text if that is UTF-8; the page has no more markup than without them, and both
- * fill exactly the room that they asked for.
+ * Any bytes as the texts of a problem: the JSON is valid, and its detail is the
+ * text if that is UTF-8; the page has the same markup as without the texts, and
+ * both fill exactly the size that they announced.
  */
 #include <assert.h>
 #include <stdlib.h>

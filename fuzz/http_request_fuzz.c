@@ -1,7 +1,8 @@
 /*
- * Any bytes as a request: the first part, up to a |, is its query, the
- * following ones are headers, and behind an empty one is its body. The tree is one that the JSON
- * reader could have made: its canonical form is read, and is its own.
+ * Any bytes as a request: the first part, up to a |, is its query, the next
+ * parts are headers, and after an empty one comes its body. The tree is one
+ * that the JSON parser could have made: its canonical form parses, and is its
+ * own canonical form.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             if (idem_json_parse(once.bytes, once.len, &second, &again, NULL) == 0) {
                 assert(idem_json_canon(&again, put, &twice, NULL) == 0);
                 assert(once.len == twice.len && memcmp(once.bytes, twice.bytes, once.len) == 0);
-            } else { /* a body of the greatest depth is one deeper here */
+            } else { /* a body of the greatest depth is one level deeper here */
                 assert(once.len > 256);
             }
             idem_arena_free(&second);

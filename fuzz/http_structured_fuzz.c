@@ -1,6 +1,7 @@
 /*
- * Any bytes as a structured field: what was read of a dictionary, written again, is read as the
- * same; a list's items are all found; bytes in base64 come back as they were.
+ * Any bytes as a structured field: a parsed dictionary, written again, parses
+ * as the same; a list's items are all found; bytes in base64 come back
+ * unchanged.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static void list_check(struct idem_http_text text) {
     assert(next == IDEM_SF_END && sf.at == sf.end);
 }
 
-/* Members, each written as it was read; false if the field is none. */
+/* Members, each written as it was parsed; false if the field is not valid. */
 static bool dictionary(struct idem_http_text field, struct idem_out *out, size_t *ret_n) {
     struct idem_sf sf = idem_sf_of(field);
     struct idem_sf_member member;

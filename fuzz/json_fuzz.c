@@ -1,8 +1,8 @@
 /*
- * Any bytes as a JSON document: refused, or read; and what is read has a
- * canonical form, which is its own canonical form. A number's, which is made of
- * its digits where that is possible, is how its double prints, unless it is an
- * integer beyond 2^53.
+ * Any bytes as a JSON document: refused, or parsed; a parsed document has a
+ * canonical form, which is its own canonical form. A number's canonical form,
+ * which is made from its digits if possible, is the print of its double, unless
+ * the number is an integer beyond 2^53.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
  * The embedded store's count of clock jumps against any bytes: read or refused,
- * and safe to go on with, whatever the clock says.
+ * and safe to continue with, at any time of the clock.
  */
 #include "store/lmdb/lmdb_store.h"
 

@@ -1,6 +1,6 @@
 /*
- * A request's head from whoever connects: what is read lies within it, and a head that is whole is
- * whole with more behind it.
+ * A request's head from any client: the parts lie within it, and a complete
+ * head stays complete with more bytes after it.
  */
 #include <stdlib.h>
 

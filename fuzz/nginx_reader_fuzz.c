@@ -1,5 +1,6 @@
 /*
- * nginx's syntax: any text is read to its end, in steps that go forward, and every word lies in it.
+ * nginx's syntax: any text is read to its end, in steps that go forward, and
+ * every word lies in the text.
  */
 #include <stdlib.h>
 #include <string.h>

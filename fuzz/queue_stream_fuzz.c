@@ -1,7 +1,7 @@
 /*
- * What a server of Redis Streams answers, through the reader and into messages,
- * whatever it says. The first byte chooses what was asked, and whether the rest is
- * the answer's bytes as they are, or a recipe for a well-formed one.
+ * Any bytes as the replies of a server of Redis Streams, through the reader and
+ * into messages. The first byte chooses the request, and whether the rest is
+ * the bytes of the reply, or a recipe for a well-formed one.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Recipes: each byte is a part, or the beginning of some. */
+/* Recipes: each byte is a part, or the beginning of several. */
 
 struct recipe {
     const uint8_t *at, *end;
@@ -85,7 +85,7 @@ static void put_reply(struct recipe *r, int depth) {
     }
 }
 
-/* Looking at it. */
+/* Reads every byte of the result. */
 
 static volatile unsigned seen;
 

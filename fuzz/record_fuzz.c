@@ -1,6 +1,6 @@
 /*
- * The record codec against any bytes. The checksum is mended first, so that the
- * fuzzer reaches what lies behind it. What decodes must be sane, and must
+ * The record codec against any bytes. The checksum is corrected first, so that
+ * the fuzzer reaches the code after it. A decoded record must be sane, and must
  * survive being encoded and decoded again.
  */
 #include <assert.h>

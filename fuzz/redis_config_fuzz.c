@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     rc = snprintf(text, 64, "%s", begins[data[0] % (sizeof(begins) / sizeof(begins[0]))]);
     memcpy(text + rc, data + 1, size - 1);
     text[(size_t)rc + size - 1] = '\0';
-    /* Files are not for the fuzzer to read. */
+    /* The fuzzer must not read files. */
     if (strcasestr(text, "file") == NULL && strchr(text, '%') == NULL &&
         idem_url_parse(text, &url, &err) == 0) {
         rc = redis_config_read(&url, &config, &err);

@@ -1,6 +1,6 @@
 /*
- * The Redis store's record against any bytes, and any time and life of it: what
- * decodes is sane, and lies within the bytes.
+ * The Redis store's record against any bytes, times and ttls: a decoded record
+ * is sane, and lies within the bytes.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(&now, data, 8);
     memcpy(&left, data + 8, 8);
     size -= 16;
-    bytes = malloc(size + 1); /* not in one piece with the rest, so that one byte too far is seen */
+    bytes = malloc(size +
+                   1); /* a block of its own, so that a sanitizer sees a read one byte beyond it */
     memcpy(bytes, data + 16, size);
     bytes[size] = 225;
     bytes = realloc(bytes, size == 0 ? 1 : size);

@@ -1,7 +1,7 @@
 /*
- * A server's answers to every kind of operation: through the reader and into the
- * operation, whatever they say. The first byte chooses the operation, and whether
- * the rest is the answers' bytes as they are, or a recipe for well-formed ones.
+ * Any replies of a server to every kind of operation: through the reader and
+ * into the operation. The first byte chooses the operation, and whether the
+ * rest is the bytes of the replies, or a recipe for well-formed ones.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -80,7 +80,7 @@ static void put_reply(struct recipe *r, int depth) {
     case 4:
         put_string(r, next(r));
         return;
-    case 5: /* what may be a record */
+    case 5: /* possibly a record */
         put_string(r, 96 + (size_t)next(r));
         return;
     default:
@@ -157,7 +157,7 @@ static void job_check(const struct redis_job *job, int rc) {
         assert(op->out.list.n <= op->in.list.max);
 }
 
-/* As redis_op.c does it; true when it is done. */
+/* As in redis_op.c; true when the operation is done. */
 static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
     const struct redis_reply *told = reply;
     bool done = false;
@@ -176,7 +176,7 @@ static bool job_feed(struct redis_job *job, struct redis_reply *reply) {
         assert(job->base.responses_due > 0);
         break;
     case REDIS_AGAIN:
-        if (job->base.responses_due > 0) /* the others come first */
+        if (job->base.responses_due > 0) /* the other replies come first */
             break;
         if (job->command.len == 0 && !redis_job_write(job))
             abort();

@@ -1,7 +1,7 @@
 /*
- * Fuzzes the settings parser: any bytes either become settings whose every layer can be read,
- * copied and printed and whose words are in their bounds, or an error that says where, with the
- * result untouched.
+ * The settings parser: any bytes become either settings, whose every layer can
+ * be read, copied and printed and whose words are within their bounds, or an
+ * error that names the line, with the result untouched.
  */
 #include "base/units.h"
 #include "core/settings.h"
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
             abort();                                                                               \
     } while (0)
 
-/* Under names and texts of its own, whatever a layer said must resolve or be told why. */
+/* With names and texts of its own, any layer must resolve, or the error must give the reason. */
 static void layer_check(const struct idem_policy *layer) {
     const struct idem_policy base = {.prefix = "fuzz:", .scope = IDEM_SCOPE_NONE};
     const struct idem_policy *layers[] = {layer, &base};
@@ -29,7 +29,7 @@ static void layer_check(const struct idem_policy *layer) {
     for (const struct idem_option *o = idem_option_table; o->word != NULL; o++)
         MUST(strlen(idem_option_print(o, layer, text, sizeof(text))) < sizeof(text));
     rc = idem_policy_resolve(layers, 2, &resolved, &err);
-    /* Each value was in its bounds, so that only mode=lock can be contradicted. */
+    /* Each value is within its bounds, so that only mode=lock can be contradicted. */
     MUST(rc == 0 || (rc == IDEM_E_INVALID && strstr(err.text, "contradicts mode=lock") != NULL));
     MUST(rc < 0 || resolved.lease_ms >= 100);
     MUST(rc < 0 || resolved.backoff_min_ms <= resolved.backoff_max_ms);

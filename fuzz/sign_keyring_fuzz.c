@@ -1,6 +1,6 @@
 /*
- * Any bytes as a file of secrets: a key that was read and signs verifies what it has signed and
- * nothing else; an error names the file and shows no value.
+ * Any bytes as a file of secrets: a parsed key that signs verifies its own
+ * signature and nothing else; an error names the file and shows no value.
  */
 #include <assert.h>
 #include <string.h>
@@ -29,7 +29,8 @@ static void key_check(const struct idem_keyring *keyring, struct idem_http_text 
     assert(!idem_keyring_verify(keyring, id, alg, text, signature, len));
 }
 
-/* What follows a mark, where it is long enough to be no accident, and no word of our own. */
+/* The error must not show the text after a mark, if that is too long for an accident, and is not
+ * the error's own. */
 #define PIECE 12
 static void error_check(const char *text, const char *bytes, size_t len) {
     static const char *const marks[] = {"text:", "base64:", "hex:"};

@@ -1,8 +1,9 @@
 /*
- * Any bytes as a signed request. The parts, each up to a |, are: a letter (c: classic, s: with a
- * sequence, C and S besides with a header that must be signed), the method, the target, headers
- * and, behind an empty one, the body. Whatever a request says, one check of it is like another;
- * what should have been signed, signed, is good; and the same request signed by us is.
+ * Any bytes as a signed request. The parts, each up to a |, are: a letter (c:
+ * classic, s: with a sequence; C and S also demand a signed header), the
+ * method, the target, headers and, after an empty one, the body. For any
+ * request, two checks give the same result; the text that should have been
+ * signed, once signed, is good; and so is the same request signed by Idem.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -68,7 +69,7 @@ static enum idem_proof check(const struct idem_signer *signer, const struct idem
     return ret->proof;
 }
 
-/* As anybody sends it. */
+/* Checks the request as it is, like any sender's. */
 static void as_sent(const struct idem_signer *signer, const struct idem_request *from) {
     struct idem_sign_checked checked;
     struct idem_http_text id, text;
@@ -90,7 +91,7 @@ static void as_sent(const struct idem_signer *signer, const struct idem_request 
     idem_sign_checked_release(&checked);
 }
 
-/* As we send it: what can be signed is good, and is not with another body. */
+/* Signs the request: if that is possible, the proof is good, and is not good with another body. */
 static void as_signed(const struct idem_signer *signer, struct idem_request *from,
                       struct idem_field fields[HEADERS_MAX + 4]) {
     bool classic = signer->form == IDEM_SIGN_CLASSIC;
@@ -106,7 +107,7 @@ static void as_signed(const struct idem_signer *signer, struct idem_request *fro
     for (size_t i = 0; i < signature.fields_n; i++)
         fields[from->fields_n++] = signature.fields[i];
     proof = check(signer, from, &checked);
-    /* what had headers of a signature already has two of them */
+    /* a request that had a signature already now has two */
     assert(proof == IDEM_PROOF_GOOD || proof == IDEM_PROOF_INCOMPLETE || proof == IDEM_PROOF_WRONG);
     if (proof == IDEM_PROOF_GOOD) {
         assert(strcmp(checked.text, signature.signed_text) == 0);

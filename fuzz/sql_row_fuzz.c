@@ -1,5 +1,6 @@
 /*
- * A row of any values: a record, or damaged; and a record that was read is written as it was.
+ * A row of any values: a record, or damaged; a record that was read is written
+ * back unchanged.
  */
 #include <assert.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A value from the input: its type, then a number of so many bytes, or bytes. */
+/* A value from the input: its type, then a number of this many bytes, or bytes. */
 static struct sql_value value_take(const uint8_t **data, size_t *size) {
     struct sql_value value = {.type = SQL_NULL};
     size_t len;

@@ -1,6 +1,6 @@
 /*
- * A fingerprint of any bytes: refused, or read; and what was read is written so that it is read
- * again as the same.
+ * A fingerprint of any bytes: refused, or parsed; a parsed one is written so
+ * that it parses as the same.
  */
 #include <assert.h>
 #include <string.h>

@@ -1,6 +1,4 @@
-/*
- * Store URLs against any text: parsed or refused, and nothing left behind.
- */
+/* Store URLs against any text: parsed or refused, without leaks. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Any bytes as people are shown them: nothing that is not visible is left, in any form. */
+/* Any bytes as text for people: no invisible character is left, in any form. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     copy[size] = '\0';
     len = idem_line_print(&(struct idem_line){.words = "run", .label = copy}, line, sizeof(line));
     visible_check(line, len);
-    len = idem_visible_copy(copy, size, ' ', copy, size + 1); /* in its own place */
+    len = idem_visible_copy(copy, size, ' ', copy, size + 1); /* in place */
     visible_check(copy, len);
     free(copy);
     if (size >= 3) {

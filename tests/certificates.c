@@ -1,6 +1,4 @@
-/*
- * Making certificates by openssl(1).
- */
+/* Makes certificates with openssl(1). */
 #include "certificates.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /*
  * Preloaded into a server (LD_PRELOAD): a test sets its time of day, in the memory
- * behind the descriptor IDEM_CLOCK_FD. The server's own timers go on, although
+ * behind the descriptor IDEM_CLOCK_FD. The server's own timers keep running while
  * the test's time stands still:
  *
  * - PostgreSQL takes its timeouts from the time of day. Only its SQL function
@@ -24,20 +24,21 @@
 
 #define SECOND 1000000000ll
 #define STACK_NEAR 64 /* words */
-#define FRAMES_NEAR 6 /* ours, that of the server's function that asks for the time, its caller */
-#define LATER 1000000000 /* seconds: an end before that is not a time of day */
+#define FRAMES_NEAR                                                                                \
+    6 /* the test's function, the server's function that asks for the time, the latter's caller */
+#define LATER 1000000000 /* seconds: a smaller number is not a time of day */
 
 struct code {
     uintptr_t from, to;
 };
 
-/* The second number is the wall's: tests/contract/conn.h. */
+/* The second number is the wall clock: tests/contract/conn.h. */
 static const volatile int64_t *clock_at;
-static struct code only; /* the one function that has the test's time; none: all have it */
+static struct code only; /* the one function that gets the test's time; none: all get it */
 static const char *const never_names[] = {"thr_timer_settime", "my_timer_nanoseconds",
                                           "my_timer_microseconds", "my_timer_milliseconds"};
 #define NEVER (sizeof(never_names) / sizeof(never_names[0]))
-static struct code never[NEVER]; /* they and their callees have the real time */
+static struct code never[NEVER]; /* these functions and their callees get the real time */
 static _Thread_local bool real_thread;
 
 static int (*real_gettime)(clockid_t id, struct timespec *ts);
@@ -99,8 +100,8 @@ static _Unwind_Reason_Code walk_step(struct _Unwind_Context *context, void *data
     return walk->found || ++walk->depth == FRAMES_NEAR ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
-/* Unwinding takes much longer than the rest. A caller that it would find has left an address on the
-   stack, not far up. Such an address may also be an old one: it only starts the unwinding. */
+/* Unwinding takes much longer than the rest. A caller that it would find has left an address on
+ * the stack, not far up. Such an address may also be an old one: it only starts the unwinding. */
 static bool never_asks(void) {
     const uintptr_t *stack = __builtin_frame_address(0);
     struct walk walk = {0};

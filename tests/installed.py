@@ -1,4 +1,4 @@
-"""Idem as it is installed, in a directory of its own, for tests of what people do with it."""
+"""Idem installed in a directory of its own, for tests from a user's side."""
 import os
 import subprocess
 
@@ -9,7 +9,7 @@ def files_of(folder):
 
 
 class Installed:
-    """What was installed under `destdir`, to live in `prefix`."""
+    """The files installed under `destdir`, whose final place is `prefix`."""
 
     def __init__(self, destdir, prefix):
         self.destdir, self.prefix = destdir, destdir + prefix
@@ -18,7 +18,7 @@ class Installed:
         self.libraries = os.path.join(destdir, os.path.dirname(os.path.dirname(pc[0]))) if pc else self.prefix + "/lib"
 
     def environment(self, folder):
-        """For somebody who has it installed, and works in `folder`."""
+        """The environment of a user of this installation who works in `folder`."""
         env = {**os.environ, "HOME": folder, "IDEM_STORE": "lmdb:" + folder + "/store"}
         env["IDEM_AUDIT"] = folder + "/audit"
         env["IDEM_NGINX_MODULE"] = self.libraries + "/nginx/modules/ngx_http_idem_module.so"
@@ -35,7 +35,7 @@ class Installed:
 
 
 def from_build(build, root):
-    """What a build directory would install; nothing is compiled."""
+    """Installs a build directory without compiling anything."""
     destdir = root + "/destdir"
     subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", destdir], check=True,
                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

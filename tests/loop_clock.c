@@ -1,6 +1,4 @@
-/*
- * The clock, in place of the C library's. Only CLOCK_BOOTTIME is the test's.
- */
+/* The clock, in place of the C library's. Only CLOCK_BOOTTIME is the test's. */
 #include "loop_clock.h"
 
 #include <stdatomic.h>
@@ -11,7 +9,7 @@
 #define SECOND 1000000000ll
 
 static _Atomic int64_t ahead;   /* ns */
-static _Atomic int64_t stopped; /* at this time, in ns; 0: it runs */
+static _Atomic int64_t stopped; /* stopped at this time, in ns; 0: running */
 
 static int64_t real_now(void) {
     struct timespec ts;

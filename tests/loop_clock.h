@@ -1,7 +1,7 @@
 /*
- * The clock of idem_loop_now(), in this process: deadlines and back-off of a store
- * go by it. It runs by itself; a test can stop it and move it forward, so that
- * nothing runs out before the test wants it to.
+ * The clock of idem_loop_now(), in this process: it drives deadlines and
+ * back-off of a store. It runs by itself; a test can stop it and move it
+ * forward, so that no timeout ends before the test wants it to.
  */
 #ifndef IDEM_TEST_LOOP_CLOCK_H
 #define IDEM_TEST_LOOP_CLOCK_H

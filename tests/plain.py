@@ -4,10 +4,10 @@ order, TAP on stdout.
     @test
     def a_sentence(shared): ...
 
-    plain.main(make)         make() is a context manager of what they share
-    plain.main(make, words)  make(word) for each of them, and the tests with each
+    plain.main(make)         make() is a context manager of the shared object
+    plain.main(make, words)  runs the tests once with make(word) for each word
 
-plain.Skip(why) skips one, or from make() all.
+A test that raises plain.Skip(why) is skipped; if make() raises it, all are.
 
     NAME_test.py [TEST...]
 """
@@ -34,7 +34,7 @@ def check(good, what):
 
 
 def run(*command, status=0, timeout=900, **options):
-    """What a command wrote, after its exit status."""
+    """Runs a command, checks its exit status, and returns its output."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace", timeout=timeout, check=False, **options)
     check(status is None or done.returncode == status,
@@ -55,7 +55,7 @@ class Report:
               flush=True)
 
     def body(self, name, function, *args):
-        """Its row; what it returned."""
+        """Runs a test and prints its row; returns the test's result."""
         try:
             value = function(*args)
         except Skip as why:

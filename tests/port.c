@@ -1,9 +1,10 @@
 /*
- * Reserving ports. A bind shows that a port is free. Between that
- * and the moment at which the server binds to it, and while the server is killed and
- * started again, another test must not take it: a reservation is an abstract socket
- * named after the port. It needs no file, works across users and build directories,
- * and ends with the process. tests/ports.py takes part in the same scheme.
+ * Reserving ports. A bind shows that a port is free. But between that and the
+ * moment at which the server binds to it, and while the server is killed and
+ * started again, another test must not take it: a reservation is an abstract
+ * socket named after the port. It needs no file, works across users and build
+ * directories, and ends with the process. tests/ports.py takes part in the same
+ * scheme.
  */
 #include "port.h"
 

@@ -17,7 +17,7 @@ def is_free(port):
 
 
 def reserve(port):
-    """The socket that reserves a port; None if another process has it."""
+    """Returns the socket that reserves a port; None if another process has it."""
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.bind(f"\0idem-test-port-{port}")
@@ -28,7 +28,7 @@ def reserve(port):
 
 
 def free_port():
-    """A port on which nothing listens, and which no other test gets while this process lives."""
+    """Returns a port on which nothing listens, and which no other test gets while this process lives."""
     for _ in range(1000):
         port = FIRST + random.randrange(RANGE)
         sock = reserve(port)

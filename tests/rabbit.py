@@ -2,9 +2,9 @@
 
     with rabbit.start(folder) as server: server.url, server.publish("queue", b"body")
 
-It is started by amqp-serve (tests/queue/amqp/serve.c), whose path is in IDEM_AMQP_SERVE, and ends
-with us. It listens on 127.0.0.1 only; `url` is that of a user who may do everything, `tls_url` the
-same with TLS and an authority of its own.
+amqp-serve (tests/queue/amqp/serve.c), whose path is in IDEM_AMQP_SERVE, starts the server, which ends
+with this process. It listens on 127.0.0.1 only; `url` belongs to a user who may do everything, `tls_url`
+is the same with TLS and an authority of its own.
 """
 import collections
 import ctypes
@@ -14,7 +14,7 @@ import signal
 import subprocess
 
 DEATHSIG = 1  # of prctl
-SECONDS = 300  # only a failure reaches them
+SECONDS = 300  # only a failure takes that long
 
 Message = collections.namedtuple("Message", "body message_id headers")
 
@@ -32,7 +32,7 @@ def unhexed(word):
 
 
 def pairs(values):
-    """{"x-max-length": 1, "x-overflow": "reject-publish"} as amqp-serve reads it."""
+    """Encodes {"x-max-length": 1, "x-overflow": "reject-publish"} for amqp-serve."""
     return [hexed(name) + (f":{value}" if isinstance(value, int) else "=" + hexed(value))
             for name, value in (values or {}).items()]
 
@@ -46,7 +46,7 @@ def header(word):
 
 
 class Server:
-    """Whatever goes wrong is an AssertionError, and the test's end."""
+    """A failure raises AssertionError, which fails the test."""
 
     def __init__(self, folder, sync):
         os.makedirs(folder, exist_ok=True)
@@ -69,10 +69,10 @@ class Server:
     def line(self):
         while b"\n" not in self.said:
             if not select.select([self.process.stdout], [], [], SECONDS)[0]:
-                raise AssertionError(f"the RabbitMQ says nothing within {SECONDS} s")
+                raise AssertionError(f"RabbitMQ does not respond within {SECONDS} s")
             part = self.process.stdout.read(65536)
             if not part:
-                raise AssertionError("the RabbitMQ did not start, or what it was told failed: "
+                raise AssertionError("RabbitMQ did not start, or a command failed: "
                                      "see above")
             self.said += part
         line, self.said = self.said.split(b"\n", 1)
@@ -86,18 +86,18 @@ class Server:
         return answer[3:]
 
     def declare(self, queue, kind="classic", arguments=None):
-        """A durable queue, "classic" or "quorum"; arguments are texts or numbers."""
+        """Declares a durable queue, "classic" or "quorum"; arguments are texts or numbers."""
         self.tell("declare", hexed(queue), kind, *pairs(arguments))
 
     def delete(self, queue):
         self.tell("delete", hexed(queue))
 
     def bind(self, exchange, queue, key):
-        """An exchange of type direct, made if it is not there."""
+        """Makes an exchange of type direct, unless it exists, and binds the queue to it."""
         self.tell("bind", hexed(exchange), hexed(queue), hexed(key))
 
     def send(self, queue, body, message_id="", headers=None, exchange=""):
-        """A persistent message; it is sure after confirm()."""
+        """Sends a persistent message, which is safe after confirm()."""
         self.tell("send", hexed(exchange), hexed(queue), hexed(body), hexed(message_id),
                   *pairs(headers))
 
@@ -109,13 +109,12 @@ class Server:
         self.confirm()
 
     def count(self, queue):
-        """Messages that are ready, not those that somebody has; None: there is no such queue."""
+        """Returns the number of ready messages, without unacknowledged ones; None: there is no such queue."""
         n = int(self.tell("count", hexed(queue)))
         return None if n < 0 else n
 
     def get(self, queue):
-        """The first message, taken away; None: there is none. Headers that are neither texts nor
-        numbers are 0."""
+        """Takes the first message; None: there is none. Headers that are neither texts nor numbers become 0."""
         words = self.tell("get", hexed(queue)).split()
         if not words:
             return None
@@ -123,14 +122,14 @@ class Server:
                        dict(header(word) for word in words[2:]))
 
     def kill(self):
-        """-9. It forgets the queues that were declared after settle(), and some seconds before."""
+        """SIGKILL. The server forgets queues that were declared after settle(), or some seconds before."""
         self.tell("kill")
 
     def settle(self):
         self.tell("settle")
 
     def restart(self):
-        """After kill(): as it was, with what was safe."""
+        """Starts a killed server again, with the data that were safe."""
         self.tell("restart")
 
     def pause(self):
@@ -151,5 +150,5 @@ class Server:
 
 
 def start(folder, sync=False):
-    """Without sync nothing that it writes waits for the disk."""
+    """Without sync, the server's writes do not wait for the disk."""
     return Server(folder, sync)

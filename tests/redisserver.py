@@ -2,20 +2,20 @@
 
     with redisserver.start(folder) as server: server.url, server.ask("XADD", "q", "*", "body", "x")
 
-On a socket in the folder; its data outlives kill() and start(), and it ends with this process.
-Further words are settings of the server: start(folder, "--maxmemory", "50mb").
+The server listens on a socket in the directory, keeps its data over kill() and start(), and ends with this
+process. Further words are settings of the server: start(folder, "--maxmemory", "50mb").
 
     with redisserver.cluster(folder) as nodes: redisserver.cluster_url(nodes), nodes[0].ask("PING")
 
-Three masters, on ports of the loopback besides: node.port.
+Three masters, which also listen on ports of the loopback: node.port.
 
     with redisserver.start(folder, clock=redisserver.Clock(library)) as server: server.clock.advance(60)
 
-Its time of day is the test's (tests/clock_preload.c).
+The server's time of day is the test's (tests/clock_preload.c).
 
     with redisserver.sentinel(folder, server.port) as sentinel: sentinel.master_url
 
-It watches a server that listens on a port, under the name "shop".
+The sentinel watches a server that listens on a port, under the name "shop".
 """
 import contextlib
 import ctypes
@@ -42,7 +42,7 @@ def follow_parent():
 
 
 def state(pid):
-    """A letter, as ps(1) has it."""
+    """The state of the process as in ps(1), a letter."""
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
         return file.read().rsplit(")", 1)[1].split()[0]
 
@@ -53,7 +53,7 @@ def children(pid):
 
 
 class Answers:
-    """Replies from a connection, as Python has them: None, bytes, int, list; an error is raised."""
+    """Reads replies from a connection as Python values: None, bytes, int, list; an error is raised."""
 
     def __init__(self, sock):
         self.file = sock.makefile("rb")
@@ -135,15 +135,15 @@ class Server:
     def answers(self):
         try:
             return self.ask("PING") == b"PONG"
-        except (OSError, RedisError):  # RedisError: it is loading
+        except (OSError, RedisError):  # RedisError: the server is loading
             return False
 
     def ask(self, *words):
-        """One command, on a connection of its own."""
+        """Sends one command, on a connection of its own."""
         return self.ask_all([words])[0]
 
     def ask_all(self, commands):
-        """Many commands in one go; their replies."""
+        """Sends many commands in one go; returns their replies."""
         commands = list(commands)
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(waiting.LIMIT)
@@ -156,7 +156,7 @@ class Server:
             return replies
 
     def kill(self):
-        """SIGKILL; start() brings it back with what it had. A child that rewrites its file goes with it."""
+        """SIGKILL; start() brings the server back with its data. A child that rewrites its file is killed, too."""
         if self.process.poll() is not None:
             return
         self.pause()
@@ -181,17 +181,17 @@ class Server:
     # Streams.
 
     def add(self, stream, **fields):
-        """An entry; its id."""
+        """Adds an entry; returns its id."""
         return self.ask("XADD", stream, "*", *[x for pair in fields.items() for x in pair]).decode()
 
     def entries(self, stream):
-        """[(id, {name: value})], names as text."""
+        """Returns [(id, {name: value})], names as text."""
         return [(entry.decode(), {fields[i].decode("latin-1"): fields[i + 1]
                                   for i in range(0, len(fields), 2)})
                 for entry, fields in self.ask("XRANGE", stream, "-", "+")]
 
     def pending(self, stream, group="idem"):
-        """{id: (consumer, idle in ms, deliveries)}"""
+        """Returns {id: (consumer, idle in ms, deliveries)}."""
         try:
             rows = self.ask("XPENDING", stream, group, "-", "+", 1000000)
         except RedisError as error:
@@ -201,7 +201,7 @@ class Server:
         return {row[0].decode(): (row[1].decode(), row[2], row[3]) for row in rows}
 
     def unread(self, stream, group="idem"):
-        """How many entries the group has not delivered yet."""
+        """Returns how many entries the group has not delivered yet."""
         for row in self.ask("XINFO", "GROUPS", stream):
             info = dict(zip(row[::2], row[1::2]))
             if info[b"name"] == group.encode():
@@ -238,7 +238,7 @@ SLOTS = 16384
 
 
 def view(node, n):
-    """{id: (epoch, ranges of slots)} of the n nodes, as one sees them; None: some are not there yet."""
+    """Returns {id: (epoch, ranges of slots)} of the n nodes, as one node reports them; None: some are missing."""
     if b"cluster_state:ok" not in node.ask("CLUSTER", "INFO"):
         return None
     seen = {}
@@ -251,8 +251,8 @@ def view(node, n):
 
 
 def agrees(nodes):
-    """True if all nodes are up and connected, have epochs of their own, and name the same owner for each
-    slot: as farm_agrees() in tests/store/redis/farm.c."""
+    """True if all nodes are up and connected, have epochs of their own, and name the same owner for each slot: as
+    farm_agrees() in tests/store/redis/farm.c."""
     views = [view(node, len(nodes)) for node in nodes]
     first = views[0]
     return first is not None and all(other == first for other in views) \
@@ -279,7 +279,7 @@ def cluster(folder, n=3):
         for port in ports.free_ports(n):
             node = stack.enter_context(start(f"{folder}/{port}", "--port", str(port), "--bind", "127.0.0.1",
                                              "--cluster-enabled", "yes",
-                                             "--cluster-node-timeout", "2000000000"))  # only a test takes one for dead
+                                             "--cluster-node-timeout", "2000000000"))  # only a test makes a node count as dead
             node.port = port
             nodes.append(node)
         cluster_join(nodes)

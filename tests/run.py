@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The tests in every build there is; the last line is the sum over all of them. tests/run starts it.
+"""Runs the tests in every build; the last line is the sum over all of them. tests/run starts this program.
 
     run.py [TARGET]    without a target: the C system
 
 build-test   gcc, as it is shipped: every suite
 build-clang  clang: a short run of each fuzz target, and lint
-build-tsan   gcc with the thread sanitizer: what has threads
+build-tsan   gcc with the thread sanitizer: programs with threads
 build-asan   gcc with the address and undefined behaviour sanitizers: library, module and parsers
 
-The first build's tests begin as soon as it is there; the other builds are made meanwhile, at a lower
+The first build's tests begin as soon as it is made; the other builds are made meanwhile, at a lower
 priority, and their tests follow. The last build has the most and the shortest programs, so that both
 processors are busy until the end. IDEM_LONG=1 adds the suites and forms that take long.
 """
@@ -20,7 +20,7 @@ import traceback
 sys.dont_write_bytecode = True
 import runner
 
-MAKE_TEST = "test"  # the target of every program whose suites have none of their own
+MAKE_TEST = "test"  # the target of every program whose suites have no target of their own
 # Suites that have a target of their own (make test-brokers, ...), and the builds in which they run.
 TARGETS = {
     "brokers": ["build-test", "build-tsan", "build-asan"],
@@ -28,10 +28,11 @@ TARGETS = {
     "install": ["build-test"],
     "upgrade": ["build-test"],
 }
-EVERY_TARGET = {MAKE_TEST, *TARGETS}  # what CI runs, and make test-all
+EVERY_TARGET = {MAKE_TEST, *TARGETS}  # the targets of CI, and of make test-all
 LONG = bool(os.environ.get("IDEM_LONG"))
 AT_A_TIME = runner.setting("IDEM_TEST_JOBS", 4 * (os.cpu_count() or 2))  # most tests wait more than they work
-# Compiled quickly rather than well. (Warnings are errors in the first build, where all is optimised, and with clang.)
+# Optimised little, to compile fast. (Warnings are errors in the first build, which is fully optimised, and with
+# clang.)
 QUICK = ["-Ddebug=false", "-Dc_args=-g1"]
 
 
@@ -49,7 +50,7 @@ class Build:
             and not program.suites & self.without
 
     def make(self, targets, nice=0):
-        """None, or what went wrong."""
+        """Sets the directory up; returns None, or the failure."""
         def run(*command, **env):
             done = subprocess.run(["setpriv", "--pdeathsig", "TERM", "nice", "-n", str(nice), *command],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -59,11 +60,12 @@ class Build:
             wrong = run("meson", "setup", self.name, *self.options, CC=self.compiler, CC_LD="mold")
             if wrong:
                 return wrong
-        # First the build files: needs() reads what Meson wrote when it ran last, before a test was added or renamed.
+        # The build files first: needs() reads the output of Meson's last run, which may be older than a new or renamed
+        # test.
         return run("ninja", "-C", self.name, "build.ninja") or run("ninja", "-C", self.name, *self.needs(targets))
 
     def needs(self, targets):
-        """The targets that its tests need; in the first build, everything."""
+        """Returns the targets that its tests need; for the first build, everything."""
         wanted = {need for row in introspect(self.name, "--tests") if self.wants(runner.Program(self.name, row), targets)
                   for need in row["depends"]}
         paths = [os.path.relpath(path, self.name) for row in introspect(self.name, "--targets")
@@ -104,7 +106,7 @@ def make_and_put(build, targets, pool, unbuilt, nice):
 
 
 def what_failed(lines, most=60):
-    """Of a log: each test that failed with the lines since the test before it; without one, the end."""
+    """Prints from a log each failed test, with the lines since the test before it; if there is none, the end."""
     shown, since = [], 0
     for at, line in enumerate(lines):
         if line.startswith("not ok"):
@@ -158,10 +160,10 @@ def main(target=MAKE_TEST):
     pool, unbuilt = runner.Pool(AT_A_TIME), []
     runner.end_with_signals(pool)
 
-    for build in builds:  # the first one by itself, the others beside its tests and somewhat behind them
+    for build in builds:  # the first one by itself; the others while its tests run
         first = build is builds[0]
         if not make_and_put(build, targets, pool, unbuilt, 0 if first else 5) and first:
-            break  # the others would fail alike
+            break  # the others would fail in the same way
     results = pool.finish()
     if len(results) != pool.progress.total:
         unbuilt.append(("the run", f"{len(results)} of {pool.progress.total} programs ended"))

@@ -24,26 +24,26 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def give_up(reason):
-    """Ends before anything ran. CI reads the last line."""
+    """Exits before a test has run. CI reads the last line."""
     print(f"{reason}\n0 passed, 1 failed")
     sys.exit(1)
 
 
 def setting(name, default):
-    """A whole number above 0 from the environment."""
+    """Returns a whole number above 0 from the environment."""
     text = os.environ.get(name) or str(default)
     if not text.isdecimal() or int(text) == 0:
         give_up(f"{name} is \"{text}\": set it to a whole number above 0")
     return int(text)
 
 
-# Seconds of one program; in the long form 30 times as much. Only one that hangs reaches it.
+# The time limit of one program in seconds; in the long form 30 times as much. Only a program that hangs reaches it.
 LIMIT = setting("IDEM_TEST_LIMIT", 1200) * (30 if os.environ.get("IDEM_LONG") else 1)
 LOG_MOST = 64 << 20  # bytes of one log; the rest is dropped, and the program has failed
 LINE = re.compile(r"(not )?ok \d+\b(?: - )?([^#\n]*)(?:#\s*(skip)\b)?", re.I)
 PLAN = re.compile(r"1\.\.(\d+)\s*(?:#\s*(skip)\b)?", re.I)
 SEED = re.compile(r"IDEM_SEED=(\d+)")
-NAME = re.compile(r"(?:\w+: )?(\w+)")  # of a test, behind what it runs on
+NAME = re.compile(r"(?:\w+: )?(\w+)")  # of a test, after the name of its environment
 SENTENCE = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+){2,}")  # a test's name among the words of a command
 PAGE = re.compile(r"([\w.-]+): .*|([\w-]+\.\w+)")  # of tests/docs/run.py, which runs pages
 # Scripts whose tests cannot be named as arguments.
@@ -72,7 +72,7 @@ class Program:
         return self.command[0].endswith(("-test", "_test")) or "/contract-" in self.command[0]
 
     def part(self, test):
-        """The name to give so that just this test runs (for a page: its tests); None if the program takes no names."""
+        """Returns the name that runs just this test (for a page: its tests); None if the program takes no names."""
         if self.command[0].endswith("docs/run.py"):
             page = PAGE.fullmatch(test)
             return page and (page.group(1) or page.group(2))
@@ -80,13 +80,13 @@ class Program:
         return name.group(1) if name and self.takes_names() else None
 
     def command_of(self, parts):
-        """The command that runs just these, in place of those that Meson names."""
+        """Returns the command that runs just these tests, in place of those that Meson names."""
         if self.command[0].endswith("docs/run.py"):
             return self.command[:3] + [page for page in self.command[3:] if os.path.basename(page) in parts]
         return [word for word in self.command if not SENTENCE.fullmatch(word)] + list(parts)
 
     def repeat_command(self, test=""):
-        """The command that runs it again, or one test of it."""
+        """Returns the command that repeats the program, or one of its tests."""
         part = self.part(test)
         if part and self.command_of([part]) != [*self.command, part]:  # Meson can only add words
             return f"tests/repeat 1 --build {self.build} {shlex.quote(f'{self.name}:{part}')}"
@@ -112,11 +112,11 @@ class Result:
             self.failures.append(f"exit status {status}, before its last line")
         elif program.tap and (planned != ran or ran == 0):
             self.failures.append(f"exit status {status}, {ran} tests instead of {planned or 'some'}")
-        elif status != 0 and (status != 1 or not self.failures):  # 1: some of its tests have failed
+        elif status != 0 and (status != 1 or not self.failures):  # 1: some tests have failed
             self.failures.append(f"exit status {status}")
 
     def read_tap(self, output):
-        """Counts its tests; returns how many it says there are, None if it did not come to its end."""
+        """Counts the tests; returns the planned number, or None if the program did not come to its end."""
         planned = None
         for line in output.splitlines():
             found, plan = LINE.match(line), PLAN.match(line)
@@ -136,13 +136,13 @@ class Result:
 
     @classmethod
     def of_trouble(cls, program, error):
-        """Of a program that could not be run."""
-        result = cls(program, os.devnull, 0, 0, 1, "1..0")  # status 1: a program without TAP has not passed either
+        """The result of a program that could not be run."""
+        result = cls(program, os.devnull, 0, 0, 1, "1..0")  # status 1: a program without TAP has failed, too
         result.failures = [f"it could not be run: {error}"]
         return result
 
 
-held = []  # descriptors, for as long as this process lives
+held = []  # descriptors that stay open while this process lives
 
 
 def hold(build):
@@ -163,21 +163,23 @@ LIBC, PR_SET_CHILD_SUBREAPER = ctypes.CDLL(None), 36
 
 
 def adopt_orphans():
-    """A process whose parent has ended becomes a child of this one, also a daemon with a session of its own. Calls
+    """Makes a process whose parent has ended a child of this one, even a daemon with a session of its own. Calls
     prctl(2); execve(2) keeps the setting, fork(2) does not."""
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Running:
-    """The programs that run now, so that all of them end when this one does. What a program has started becomes a
-    descendant of its tests/environment, and a child of this process when that has ended: no process can get away."""
+    """The programs that run now, so that all of them end when this one does. A process that a program has started is a
+    descendant of its tests/environment, and becomes a child of this process when that has ended: so no process can
+    escape."""
 
     def __init__(self):
         self.lock, self.processes, self.ended = threading.Lock(), {}, False
         adopt_orphans()
 
     def start(self, command, base, env, **options):
-        """Its temporary files go into a directory below `base`, which is removed when it has ended."""
+        """Starts a program. Its temporary files go into a directory below `base`, which is removed when the program
+        has ended."""
         with self.lock:
             if self.ended:
                 raise SystemExit(1)
@@ -192,7 +194,7 @@ class Running:
             return process
 
     def finish(self, process):
-        with self.lock:  # none is between its start and its entry in the table
+        with self.lock:  # so that no program is between its start and its entry in the table
             temporary = self.processes.pop(process)
             kill_children(spared={other.pid for other in self.processes})
         remove_tree(temporary)
@@ -205,12 +207,12 @@ class Running:
                 remove_tree(temporary)
 
 
-MEMORY, ROOM = "/dev/shm", 4 << 30  # where servers put their files if there is so much room, in bytes
+MEMORY, ROOM = "/dev/shm", 4 << 30  # servers put their files there if it has this much room, in bytes
 
 
 def in_memory():
-    """A directory in memory for temporary files, or /tmp: databases that are copied and thrown away, hundreds of times,
-    keep a disk busy for a minute."""
+    """Returns a directory in memory for temporary files, or /tmp: databases that are copied and thrown away, hundreds
+    of times, keep a disk busy for a minute."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
@@ -219,7 +221,7 @@ def in_memory():
             script.write("#!/bin/sh\n")
         try:
             os.chmod(script.name, 0o700)
-            runs = subprocess.run([script.name], check=False).returncode == 0  # it may be mounted noexec
+            runs = subprocess.run([script.name], check=False).returncode == 0  # the file system may be mounted noexec
         finally:
             os.unlink(script.name)
         return MEMORY if runs and min(free, there.f_bavail * there.f_frsize) > ROOM else "/tmp"
@@ -236,7 +238,8 @@ def kill_group(process):
 
 
 def is_foreign_child(pid):
-    """True for a child of this process that runs in another session: a test program, or what one has left running."""
+    """True for a child of this process that runs in another session: a test program, or a process that a program has
+    left running."""
     with contextlib.suppress(OSError):
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             state, parent, _, session = file.read().rsplit(")", 1)[1].split()[:4]
@@ -245,8 +248,8 @@ def is_foreign_child(pid):
 
 
 def kill_children(spared=()):
-    """Kills them, but for these. The children of one that was killed become children of this process, so that the list
-    is read until it is empty."""
+    """Kills these children, except for `spared`. The children of a killed process become children of this one, so the
+    list is read again until it is empty."""
     for _ in range(1000):
         children = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and is_foreign_child(pid)]
         children = [pid for pid in children if pid not in spared]
@@ -255,19 +258,19 @@ def kill_children(spared=()):
         for pid in children:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)  # sleep: the step of a poll; one that waits for a disk dies later
+        time.sleep(0.01)  # sleep: the step of a poll; a process that waits for a disk dies later
 
 
 def remove_tree(path):
-    """A directory, also where a test has left one that cannot be written."""
+    """Removes a directory, even if a test has left files there that cannot be written."""
     subprocess.run(["chmod", "-R", "u+rwX", path], check=False, stderr=subprocess.DEVNULL)
     shutil.rmtree(path, ignore_errors=True)
 
 
 class Recorder(threading.Thread):
-    """Writes the output of a program to its log, and the time of each slow test: the time since the test before it,
-    which is too little where a program runs several tests at a time."""
-    END = b"\0the program has ended\n"  # by this, since what the program has left running may keep the pipe open
+    """Writes the output of a program to its log, and the time of each slow test. That is the time since the test
+    before it, which is too little if a program runs several tests at a time."""
+    END = b"\0the program has ended\n"  # ends the log, because other processes may keep the pipe open
 
     def __init__(self, log):
         super().__init__(daemon=True)
@@ -305,7 +308,7 @@ class Recorder(threading.Thread):
 
 
 def run_one(program, running, directory):
-    """Runs a program to its end; a Result."""
+    """Runs a program to its end; returns its Result."""
     os.makedirs(directory, exist_ok=True)
     log = os.path.join(directory, re.sub(r"[^\w.=-]+", "-", program.log_name) + ".log")
     open(log, "wb").close()  # fails here if the log cannot be written
@@ -340,7 +343,8 @@ class Progress:
 
     def __init__(self):
         self.begin, self.total, self.ended, self.failed = time.monotonic(), 0, 0, 0
-        self.now, self.work, self.lock = collections.Counter(), "", threading.Lock()  # now: tests/repeat runs one several times
+        # `now` is a counter, because tests/repeat runs a program several times at once.
+        self.now, self.work, self.lock = collections.Counter(), "", threading.Lock()
         self.terminal, self.printed = sys.stdout.isatty(), 0.0
         threading.Thread(target=self.tick, daemon=True).start()
 
@@ -355,7 +359,7 @@ class Progress:
         return f"{seconds // 60}:{seconds % 60:02}"
 
     def show(self, force=False):
-        """With the lock."""
+        """Call with the lock held."""
         text = f"[{self.ended}/{self.total}] {self.elapsed()} " + (f"{self.failed} failed; " if self.failed else "") \
             + ", ".join(filter(None, [self.work, *self.now]))
         if self.terminal:
@@ -367,7 +371,7 @@ class Progress:
             print(text[:160], flush=True)
 
     def say(self, text):
-        """A line that stays."""
+        """Prints a line that stays."""
         with self.lock:
             print(("\r\x1b[K" if self.terminal else "") + text, flush=True)
 
@@ -390,7 +394,7 @@ class Progress:
 
 
 class Pool:
-    """Runs what is put into it, `at_a_time` programs at once."""
+    """Runs the programs that are added, `at_a_time` at once."""
 
     def __init__(self, at_a_time, directory=None, on_result=None):
         self.directory, self.on_result, self.running = directory, on_result, Running()
@@ -401,14 +405,14 @@ class Pool:
             thread.start()
 
     def put(self, chosen):
-        """Adds programs behind those that wait already; within one call, the highest priority runs first."""
+        """Appends programs to those that wait; within one call, the highest priority runs first."""
         with self.changed:
             self.waiting += sorted(chosen, key=lambda p: -p.priority)
             self.progress.total += len(chosen)
             self.changed.notify_all()
 
     def next(self):
-        """The next program; None if there will be none."""
+        """Returns the next program; None if no more will come."""
         with self.changed:
             self.changed.wait_for(lambda: self.waiting or self.closed)
             return self.waiting.pop(0) if self.waiting else None
@@ -430,7 +434,7 @@ class Pool:
             self.progress.ends(name, len(result.failures))
 
     def finish(self):
-        """Waits for all; their results."""
+        """Waits for all programs; returns their results."""
         with self.changed:
             self.closed = True
             self.changed.notify_all()
@@ -451,8 +455,9 @@ def end_with_signals(pool):
         number = os.read(received, 1)[0]
         try:
             pool.running.end()
-            pool.progress.lock.acquire(timeout=1)  # nothing is printed after the sum
-            # print() may be in the middle of a line, and is not flushed by _exit(). The reader may be gone.
+            pool.progress.lock.acquire(timeout=1)  # so that nothing is printed after the sum
+            # print() may be in the middle of a line, and _exit() does not flush it. The reader of the output may have
+            # exited.
             os.write(1, b"\n0 passed, 1 failed\n")
         finally:
             os._exit(128 + number)

@@ -32,7 +32,7 @@ esac
 
 
 class Tree:
-    """A source tree that has nothing but the runner."""
+    """A source tree that contains only the runner."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -55,7 +55,7 @@ class Tree:
         self.write(name, "#!/bin/sh\n" + text + "\n")
 
     def program(self, name, text, *words, path=None):
-        """A test program, in every build."""
+        """Adds a test program to every build."""
         path = path or f"bin/{name}-test"
         self.script(path, text)
         self.programs.append({"name": name, "cmd": [f"{self.folder}/{path}", *words], "env": {}, "workdir": None,
@@ -64,7 +64,7 @@ class Tree:
         self.write("programs.json", json.dumps(self.programs))
 
     def build(self):
-        """The name of a build directory that is set up."""
+        """Sets up a build directory; returns its name."""
         os.makedirs(self.folder + "/build-test", exist_ok=True)
         self.write("build-test/build.ninja", "")
         return "build-test"
@@ -75,7 +75,7 @@ class Tree:
         return {**clean, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **more}
 
     def run(self, *command, status=0, **env):
-        """The lines that a command wrote."""
+        """Runs a command; returns its lines."""
         said = plain.run(*(command or ["tests/run"]), status=status, cwd=self.folder, env=self.environment(**env))
         return said.splitlines()
 
@@ -112,7 +112,7 @@ def a_test_that_was_renamed_since_the_last_run_is_built(folder):
     os.rename(made.folder + "/programs.json", made.folder + "/programs.new")
     made.programs[0]["depends"] = ["old"]
     made.write("programs.json", json.dumps(made.programs))
-    # Meson writes the new list when ninja is asked for build.ninja, and ninja knows no target of the old one.
+    # Meson writes the new list when ninja builds build.ninja, and the old one has no target for it.
     made.write("bin/meson", MESON.replace("echo '[]'", """echo '[{"id": "old", "filename": ["'$PWD/$3'/old-test"]}]'"""))
     made.script("bin/ninja", 'case "$*" in *build.ninja) cp programs.new programs.json;; *old-test*) exit 1;; esac')
     check(last(made.run()) == f"{BUILDS} passed, 0 failed", "after a test was renamed")
@@ -210,7 +210,7 @@ def the_time_of_a_slow_test_is_reported(folder):
 @test
 def what_a_program_leaves_running_is_killed(folder):
     made = fresh(folder)
-    # sleep: it is killed, also where it has left its session, and its environment as well
+    # sleep: the test kills it, even outside of its session and its environment
     made.program("two", f"setsid sleep 600 & echo $! >{made.folder}/left; sleep 600 & echo $! >>{made.folder}/left; "
                         f"env -i setsid sh -c 'echo $$ >>{made.folder}/left; exec sleep 600' & "
                         f"until [ $(wc -l <{made.folder}/left) = 3 ]; do sleep .02; done; {PASSES}")
@@ -285,7 +285,7 @@ def what_could_not_be_run_has_failed(folder):
     check(last(made.run(status=1)) == f"{BUILDS - 1} passed, 1 failed", "a build whose tests are not known")
     made = fresh(folder)
     made.script("bin/ninja", "[ $2 != build-tsan ]")
-    check(last(made.run(status=1)) == f"{BUILDS - 1} passed, 1 failed", "a build that fails and says nothing")
+    check(last(made.run(status=1)) == f"{BUILDS - 1} passed, 1 failed", "a build that fails without output")
     made = fresh(folder)
     os.mkdir(made.folder + "/build-asan")
     made.write("build-asan/test-logs", "")
@@ -299,7 +299,7 @@ def what_could_not_be_run_has_failed(folder):
     made.write("programs.json", json.dumps(made.programs))
     check(last(made.run("tests/repeat", "1", "--jobs", "1", "--build", made.build(), "one", "two", status=1))
           == "1 passed, 1 failed", "a program that cannot be started")
-    check(os.listdir(made.folder + "/memory") == [], "what it left")
+    check(os.listdir(made.folder + "/memory") == [], "the remains")
 
 
 @test
@@ -311,7 +311,8 @@ def the_reason_of_a_failure_is_shown_wherever_it_stands(folder):
 
 
 def belongs_to(pid, folder):
-    """True for a running process that has the directory in its environment: another process may have its number now."""
+    """True for a running process that has the directory in its environment, because another process may have the same
+    number by now."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return folder.encode() in file.read()
@@ -320,7 +321,7 @@ def belongs_to(pid, folder):
 
 
 def end_by_signal(run):
-    """Ends a run by SIGTERM, in a thread that is not its main one: a signal that comes just before the main thread
+    """Ends a run with SIGTERM, in a thread that is not its main one: a signal that comes just before the main thread
     blocks does not wake that thread either."""
     threads = [int(name) for name in os.listdir(f"/proc/{run.pid}/task") if int(name) != run.pid]
     os.kill(threads[0], signal.SIGTERM)
@@ -420,7 +421,7 @@ def repeat_counts_what_fails_now_and_then(folder):
 
 @test
 def a_sleep_without_a_reason_is_found_however_it_is_spelt(folder):
-    word = "sl" + "eep"  # so that this file is not found itself
+    word = "sl" + "eep"  # so that the search does not find this file
     bad = [f"time.{word}(3)", f"t.{word}(3)", f"time.{word} (3)", f"self.{word}(3)", f"from time import {word} as nap",
            "Event()" + ".wait(3)", "select.select" + "([], [], [], 3)", f'run(["{word}", "3"])', f"u{word}(1000);",
            f"nano{word}(&t, NULL);", f"thrd_{word}(&t, NULL);", "po" + "ll(NULL, 0, 100);", "po" + "ll(0,0,100);",

@@ -2,7 +2,7 @@
 
     with sqlserver.start("postgres", folder) as server: server.url, server.ask("SELECT 1")
 
-It is started by sql-serve (tests/store/sql/serve.c), whose path is in IDEM_SQL_SERVE, and ends with us.
+sql-serve (tests/store/sql/serve.c), whose path is in IDEM_SQL_SERVE, starts the server, which ends with this process.
 Further words are "durable" and settings of the server, "name=value".
 Kinds: postgres, postgres-tcp, postgres-tls, postgres-pooled, mysql, mysql-tcp, mysql-tls.
 """
@@ -19,7 +19,7 @@ SECONDS = 300  # only a failure takes that long
 
 
 class SqlError(Exception):
-    """What the server said."""
+    """The server's error."""
 
 
 def follow_parent():
@@ -27,7 +27,7 @@ def follow_parent():
 
 
 class Server:
-    """`url` is that of a user who may change rows only, `owner` that of one who may make tables."""
+    """`url` belongs to a user who may only change rows, `owner` to one who may make tables."""
 
     def __init__(self, kind, folder, *words):
         os.makedirs(folder, exist_ok=True)
@@ -50,7 +50,7 @@ class Server:
     def line(self):
         while b"\n" not in self.said:
             if not select.select([self.process.stdout], [], [], SECONDS)[0]:
-                raise AssertionError(f"the SQL server says nothing within {SECONDS} s")
+                raise AssertionError(f"the SQL server does not respond within {SECONDS} s")
             part = self.process.stdout.read(65536)
             if not part:
                 raise AssertionError("the SQL server did not start: see above")
@@ -66,11 +66,11 @@ class Server:
         return text
 
     def ask(self, sql):
-        """Statements as the owner; the first column of the first row that came last, as text."""
+        """Runs statements as the owner; returns the first column of the first row of the last result, as text."""
         return self.tell("sql " + " ".join(sql.split("\n")))
 
     def migrate(self, idem):
-        """Idem's tables, by idem(1)."""
+        """Makes Idem's tables with idem(1)."""
         subprocess.run([idem, "migrate", "--store", patient(self.owner)], check=True, timeout=SECONDS,
                        stdout=subprocess.DEVNULL)
 
@@ -78,7 +78,7 @@ class Server:
         self.tell("kill")
 
     def start(self):
-        """After kill(): as it was."""
+        """Starts a killed server again, with its data."""
         self.tell("restart")
 
     def pause(self):

@@ -1,6 +1,6 @@
 /*
- * A temporary folder for a test, removed when the test's process ends, and the
- * URL of a store in it.
+ * A temporary directory for a test, which is removed when the test's process
+ * ends, and the URL of a store in it.
  */
 #ifndef IDEM_TEST_TEMP_H
 #define IDEM_TEST_TEMP_H
@@ -26,7 +26,7 @@ static void temp_remove(void) {
         (void)nftw(temp_path, temp_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The folder of this process; made at the first call. */
+/* The directory of this process; made at the first call. */
 static const char *temp_folder(void) {
     const char *base = getenv("TMPDIR");
 
@@ -43,7 +43,7 @@ static const char *temp_folder(void) {
     return temp_path;
 }
 
-/* The path of a file in the folder, in a buffer that the next call overwrites. */
+/* The path of a file in the directory, in a buffer that the next call overwrites. */
 static inline const char *temp_file(const char *name) {
     static char path[sizeof(temp_path) + 64];
 
@@ -51,7 +51,7 @@ static inline const char *temp_file(const char *name) {
     return path;
 }
 
-/* lmdb:FOLDER/NAME[?OPTIONS], in one of four buffers that take turns. */
+/* lmdb:DIRECTORY/NAME[?OPTIONS], in one of four buffers that are used in turn. */
 static inline const char *temp_url(const char *name, const char *options) {
     static char urls[4][512];
     static unsigned turn;

@@ -2,9 +2,10 @@
  * The test frame: TEST(a_sentence) { ... } bodies with CHECK, in one program
  * per file, ending with TEST_MAIN. Each test runs in a child process of its
  * own under a time limit, so that a crash or a hang is one failed test; the
- * output is TAP. SKIP("why") ends a test that cannot be made here. `program NAME...` runs the named
- * tests only, `--no-fork` runs them in the program itself, for a debugger. A program whose tests
- * wait more than they work, and leave each other alone, may have several run at a time.
+ * output is TAP. SKIP("why") ends a test that cannot run on this machine. `program
+ * NAME...` runs the named tests only, `--no-fork` runs them in the program itself,
+ * for a debugger. A program whose tests wait more than they work, and are
+ * independent of each other, may run several at a time.
  */
 #ifndef IDEM_TEST_H
 #define IDEM_TEST_H
@@ -26,8 +27,8 @@ struct test {
     unsigned seconds;
     bool alone;
     struct test *next;
-    pid_t pid;     /* 0: it does not run */
-    char *skipped; /* why; shared with the test's process */
+    pid_t pid;     /* 0: not running */
+    char *skipped; /* the reason; shared with the test's process */
 };
 #define TEST_WHY_SIZE 256
 
@@ -50,7 +51,7 @@ static int test_at_a_time = 1, test_running, test_n, test_failed;
 #define TEST_LIMIT_S 300
 #define TEST_IN(name, limit) TEST_AS(name, limit, false)
 #define TEST(name) TEST_AS(name, TEST_LIMIT_S, false)
-/* No other one runs meanwhile. */
+/* The test runs alone. */
 #define TEST_ALONE(name) TEST_AS(name, TEST_LIMIT_S, true)
 
 #define CHECK(cond)                                                                                \
@@ -91,7 +92,7 @@ static int test_at_a_time = 1, test_running, test_n, test_failed;
         }                                                                                          \
     } while (0)
 
-/* In the test's own function: ends it, and it is counted as skipped. */
+/* In the test's own function: ends the test, which counts as skipped. */
 #define SKIP(why)                                                                                  \
     do {                                                                                           \
         snprintf(test_now->skipped, TEST_WHY_SIZE, "%s", (why));                                   \
@@ -134,7 +135,7 @@ static void test_begin(struct test *t) {
         test_running++;
 }
 
-/* Waits for the next one that ends; other children of this process are not tests. */
+/* Waits for the next test that ends; other children of this process are not tests. */
 static void test_end_one(void) {
     int status;
     pid_t pid = waitpid(-1, &status, 0);
@@ -162,7 +163,8 @@ static void test_run(struct test *t) {
         test_end_one();
 }
 
-/* nohup and a shell's `&` leave signals ignored, which every process under them inherits. */
+/* nohup and a shell's `&` leave signals ignored, and all processes started below them inherit
+ * that. */
 static void test_signals(void) {
     static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGUSR1, SIGUSR2};
 

@@ -1,6 +1,6 @@
 /*
- * Waiting for a condition. A test never waits for time: it polls what it waits
- * for, under a limit that only a failure reaches.
+ * Waiting for a condition. A test never waits for time: it polls the condition,
+ * under a limit that only a failure reaches.
  */
 #ifndef IDEM_TEST_WAIT_H
 #define IDEM_TEST_WAIT_H
@@ -23,7 +23,7 @@ static inline void wait_us(long us) {
     nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL); /* sleep: the step of a poll */
 }
 
-/* Between two looks at a condition. */
+/* The pause between two checks of a condition. */
 static inline void wait_step(void) {
     wait_us(2000); /* sleep: the step of a poll */
 }
@@ -45,8 +45,8 @@ static inline void wait_check(int64_t end, const char *file, int line, const cha
         }                                                                                          \
     } while (0)
 
-/* The interval after one of so many microseconds: they grow, since some conditions are expensive.
- */
+/* The interval after one of `us` microseconds: the intervals grow, because some conditions are
+ * expensive. */
 static inline long wait_longer(long us) {
     wait_us(us); /* sleep: the step of a poll */
     return us < 20000 ? us * 3 / 2 : us;

@@ -5,12 +5,13 @@ LIMIT = 120  # seconds; only a failure reaches it
 
 
 def patient(url):
-    """The URL of a store whose server is waited for as long: one that gets no processor for a while is not away."""
+    """Returns the URL of a store with timeouts this long: a server that gets no processor for a while must not count
+    as away."""
     return url + ("&" if "?" in url else "?") + f"timeout={LIMIT}s&connect_timeout={LIMIT}s"
 
 
 def until(what, condition, step=0.05):
-    """Polls the condition until it is true, and returns its value. At growing intervals, up to `step` seconds, since
+    """Polls the condition until it is true, and returns its value. The intervals grow, up to `step` seconds, because
     some conditions are expensive."""
     end, pause = time.monotonic() + LIMIT, min(step, 0.002)
     while True:

@@ -1,8 +1,8 @@
 /*
- * A listener of RocketMQ's shape: it is given a message, and returns one of two
- * words, CONSUME_SUCCESS or RECONSUME_LATER. Around it stands idem_consume(), so
- * that each message is handled once however often it is delivered. The broker here
- * is a list that delivers everything twice, and once more what was asked for again.
+ * A listener like RocketMQ's: it gets a message, and returns CONSUME_SUCCESS or
+ * RECONSUME_LATER. It calls idem_consume(), so that each message is handled once
+ * however often it is delivered. The broker here is a list that delivers every
+ * message twice, and once more after RECONSUME_LATER.
  *
  *     ./listener lmdb:./messages
  */
@@ -25,7 +25,7 @@ struct listener {
     int handled;
 };
 
-/* The business: the first try of order 2 fails. */
+/* The business logic: the first attempt of order 2 fails. */
 static enum idem_result place_order(struct idem_run *run, void *data) {
     struct listener *listener = data;
     size_t len;
@@ -41,7 +41,8 @@ static enum idem_result place_order(struct idem_run *run, void *data) {
 }
 
 /* ACK is CONSUME_SUCCESS, RETRY_LATER is RECONSUME_LATER. DEAD is CONSUME_SUCCESS, too, once the
-   message lies where somebody will find it: RocketMQ would only deliver it again. */
+ * program has put the message where an operator will find it: RocketMQ would only deliver it
+ * again. */
 static enum consume_status consume_message(struct listener *listener,
                                            const struct message_ext *ext) {
     struct idem_message message = {.id = ext->msg_id,
@@ -66,7 +67,7 @@ static enum consume_status consume_message(struct listener *listener,
 static void deliver(struct listener *listener, struct message_ext *ext) {
     while (consume_message(listener, ext) == RECONSUME_LATER && ext->reconsume_times < 16) {
         ext->reconsume_times++;
-        usleep(100000); /* sleep: as a broker that delivers later */
+        usleep(100000); /* sleep: like a broker that delivers later */
     }
 }
 

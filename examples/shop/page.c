@@ -1,7 +1,7 @@
 /*
- * The shop's half for people: its page (page.html, page.css and page.js, which the
- * build has made C strings of), the page that answers a form, and reading a form.
- * Whatever a person wrote is escaped before it is shown.
+ * The shop's pages for people: its page (page.html, page.css and page.js, which
+ * the build turns into C strings), the page that responds to a form, and
+ * reading a form. User input is escaped before it is shown.
  */
 #include "page.h"
 

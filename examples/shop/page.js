@@ -1,15 +1,16 @@
-// The shop's page. Each click on Buy is one idemFetch, and nothing stops the next click: which clicks are
-// one purchase, idem.js and the gateway know. The form with a token is guardForm's. The bad network is here, between idem.js and the real one.
+// The shop's page. Each click on Buy is one idemFetch, and nothing stops the next click: idem.js and the gateway
+// decide which clicks are one purchase. The form with a token is guarded by guardForm. The bad network is simulated
+// here, between idem.js and the real one.
 
 const $ = (id) => document.getElementById(id);
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Counts: of this tab, until they are set to 0 again. `before`: the last order before the first click.
+// The counts of this tab, since they were last set to 0. `before`: the last order before the first click.
 const NONE = { clicks: 0, requests: 0, replays: 0, before: null };
 let counts = { ...NONE };
 try {
   counts = { ...NONE, ...JSON.parse(sessionStorage.getItem('shop:counts')) };
-} catch {} // blocked, or somebody else's: counted from here on
+} catch {} // blocked, or of another program: counting starts here
 
 function count(name, by = 1) {
   counts[name] += by;
@@ -19,9 +20,8 @@ function count(name, by = 1) {
   } catch {}
 }
 
-// The network. A bad one gets every request through, and loses most answers; but no more than two of a
-// click, or a person would lose patience. Which click a request is of stands in a header that ends here; of a
-// form, its token tells.
+// The network. A bad one lets every request through, and loses most responses; but at most two for each click, or a
+// person would lose patience. A header, which ends here, names the click of a request; for a form, its token does.
 const LOST_AT_MOST = 2;
 const realFetch = window.fetch.bind(window);
 const losses = new Map();
@@ -34,7 +34,7 @@ async function network(input, options) {
   count('requests');
   const response = await realFetch(request);
   if (!$('bad').checked) return response;
-  ledgerRead(); // the order is there, whatever becomes of its answer
+  ledgerRead(); // the order exists, even if its response is lost
   await pause(300 + Math.random() * 900);
   const lost = losses.get(click) ?? 0;
   if (lost === LOST_AT_MOST || Math.random() > 0.7) return response;
@@ -43,8 +43,8 @@ async function network(input, options) {
 }
 window.fetch = network;
 
-// The ledger: read each second, while somebody looks.
-let timer, reads = 0, seen; // the numbers of the orders that are shown
+// The ledger: read each second, while the page is visible.
+let timer, reads = 0, seen; // seen: the numbers of the orders on the page
 
 function ledgerRow({ id, item, amount }, isNew) {
   const row = document.createElement('tr');
@@ -58,7 +58,7 @@ function ledgerRow({ id, item, amount }, isNew) {
 
 function ledgerShow(orders) {
   const last = orders.at(-1)?.id ?? 0;
-  if (last < Math.max(...(seen ?? [0]))) return location.reload(); // the shop was started anew
+  if (last < Math.max(...(seen ?? [0]))) return location.reload(); // the shop has restarted
   if (counts.before === null || counts.before > last) counts = { ...NONE, before: last }; // another shop
   count('clicks', 0);
   const rows = orders.filter(({ id }) => !seen?.has(id))
@@ -78,7 +78,7 @@ async function ledgerRead() {
     const answer = await realFetch('/orders', { cache: 'no-store' });
     if (!answer.ok) throw new Error(answer.status);
     const orders = await answer.json();
-    if (turn === reads) ledgerShow(orders); // or a later one will
+    if (turn === reads) ledgerShow(orders); // otherwise a later read shows it
   } catch {
     $('ledger-note').textContent = 'The ledger cannot be read at the moment.';
   }
@@ -103,7 +103,7 @@ function logLine(name) {
 }
 
 // Buying.
-const purchases = new Map(); // by key: what its clicks came to
+const purchases = new Map(); // by key: the result of its clicks
 let pending = 0;
 const UNANSWERED = 'No answer came. Try again: it will not be ordered twice.';
 const INVITATION = 'Click it twice, or thirty times, and watch the ledger.';
@@ -119,7 +119,7 @@ async function answered(response, chip) {
     chip(`refused: ${response.status}`, 'lost');
     return final ? 'The shop did not take it.' : UNANSWERED;
   }
-  const [, id] = /(?:"id":|<title>Order )(\d+)/.exec(await response.text()); // JSON, or a form's page
+  const [, id] = /(?:"id":|<title>Order )(\d+)/.exec(await response.text()); // JSON, or the page that responds to a form
   const sum = purchases.get(key) ?? { clicks: 0, requests: 0, replays: 0 };
   purchases.set(key, sum);
   sum.clicks += 1;
@@ -157,16 +157,16 @@ async function buy(idemFetch) {
     outcome = UNANSWERED;
   }
   pending -= 1;
-  if (!pending) say(outcome); // one sentence for thirty clicks: it is read out
+  if (!pending) say(outcome); // one sentence for thirty clicks, because screen readers read it out
   ledgerRead();
 }
 
-// The form with a token. The page stays, so that what becomes of it is seen.
+// The form with a token. The page stays, so that its result can be seen.
 function guardTokenForm(guardForm) {
   const form = $('token-form'), status = $('token-status');
   let chip;
   form.addEventListener('submit', () => {
-    if (form.hasAttribute('aria-busy')) return; // it is on its way
+    if (form.hasAttribute('aria-busy')) return; // the form is on its way
     count('clicks');
     chip = logLine(`Click ${counts.clicks}`);
   });
@@ -193,7 +193,7 @@ function reset() {
   ledgerRead();
 }
 
-// A form that is sent leaves the page: its clicks are seen here until its answer comes.
+// A plain form leaves the page: until its response comes, the page shows its clicks.
 $('form').addEventListener('submit', () => {
   count('clicks');
   count('requests');

@@ -1,16 +1,16 @@
 #!/bin/sh
-# What `make run` shows: a shop, a gateway before it, a page to buy on, and three
-# requests to try.
+# The demonstration of `make run`: a shop, a gateway in front of it, a page to buy
+# on, and three requests to try.
 # On a terminal it runs until Ctrl-C; otherwise, or with RUN_ONCE=1, it makes the
 # three requests itself, fails unless there is exactly one order then, and ends.
-# Everything is in a temporary folder, which is removed again.
+# Everything is in a temporary directory, which is removed again.
 #
 # usage: run.sh IDEM SHOP; RUN_PORT and RUN_SHOP_PORT are the ports to begin with
 set -eu
 idem=$1
 shop=$2
 folder=$(mktemp -d)
-chmod 755 "$folder" # root's nginx works as somebody else
+chmod 755 "$folder" # root's nginx runs as another user
 shop_pid=
 gateway_pid=
 finish() {
@@ -25,14 +25,14 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# curl's status 7 is: nobody listens there.
+# curl's status 7 means that nothing listens there.
 is_free() {
     rc=0
     curl -s -o "$folder/answer" --max-time 2 "http://127.0.0.1:$1/" || rc=$?
     [ "$rc" = 7 ]
 }
 
-wait_for() { # a URL, the process that will answer there, its name
+wait_for() { # a URL, the process that will respond there, its name
     for _ in $(seq 1200); do # two minutes: only a failure takes so long
         ! curl -s -o "$folder/answer" --max-time 2 "$1" || return 0
         kill -0 "$2" 2>/dev/null || break
@@ -44,7 +44,7 @@ wait_for() { # a URL, the process that will answer there, its name
 
 shop_port=${RUN_SHOP_PORT:-9000}
 is_free $shop_port || { echo "Port $shop_port is taken: the shop gets another."; shop_port=0; }
-: >"$folder/shop" # it is there before it is read, however late the shop begins
+: >"$folder/shop" # the file exists before it is read, however late the shop begins
 "$shop" $shop_port "$folder/orders.db" >"$folder/shop" &
 shop_pid=$!
 for _ in $(seq 1200); do
@@ -60,7 +60,7 @@ while ! is_free $port; do
     echo "Port $port is taken: the gateway tries the next."
     port=$((port + 1))
 done
-# Who is asking: a browser has the shop's cookie, the lines below have a header.
+# The user: a browser has the shop's cookie, the commands below have a header.
 sed "s/@SHOP@/127.0.0.1:$shop_port/" "$(dirname "$0")/gateway.conf" >"$folder/gateway.conf"
 "$idem" gateway --listen 127.0.0.1:$port --upstream "$shop_url" --wait 10s \
     --scope "\$cookie_session\$http_x_user" --prefix order: --store "lmdb:$folder/idem" --workers 2 \
@@ -94,7 +94,7 @@ if [ -t 0 ] && [ -z "${RUN_ONCE:-}" ]; then
     exit
 fi
 
-ask() { # a line of the above, the status it must have
+ask() { # a command from above, the status that it must have
     echo
     echo "\$ $1"
     eval "$1 -s" >"$folder/answer"

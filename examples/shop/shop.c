@@ -1,27 +1,26 @@
 /*
- * A small shop, to stand behind a gateway: an HTTP/1.1 server with a real SQLite
- * file of orders. It knows nothing of retries: each POST that reaches it is one
- * more order.
+ * A small shop, to run behind a gateway: an HTTP/1.1 server with a real SQLite
+ * file of orders. It ignores retries: each POST that reaches it is one more order.
  *
  *     POST /orders {"item": "book", "amount": 42}   201, Location, the order
  *     GET /orders                                   all of them
  *     GET /orders/N                                 one of them
- *     GET /orders/by-key/KEY                        the one that was made under this
+ *     GET /orders/by-key/KEY                        the one made under this
  *                                                   Idem-Downstream-Key, or 404: for
  *                                                   idem_probe; without KEY, that of
  *                                                   the header
  *
  *     GET /                                         a page to buy on, with page.js and
  *                                                   page.css, and a cookie: the session
- *     POST /form/orders item=book&amount=42         the same order by a form; the answer
- *                                                   is a page
+ *     POST /form/orders item=book&amount=42         the same order by a form; the
+ *                                                   response is a page
  *
- *     ?sleep=2      it takes that many seconds, before the order is made
- *     ?fail=after   it makes the order, and then answers 500
- *     ?fail=before  it answers 500, and makes none
+ *     ?sleep=2      waits this many seconds before it makes the order
+ *     ?fail=after   makes the order, and then responds 500
+ *     ?fail=before  responds 500 without an order
  *
- * A thread for each connection, one request for each thread. What is malformed is
- * 400, too long 413 or 431, and without a Content-Length 411.
+ * Each connection has a thread, and carries one request. A malformed request gets
+ * 400, one that is too long 413 or 431, and one without a Content-Length 411.
  *
  *     shop [PORT [FILE]]      port 9000 (0: any that is free), file shop.db
  */
@@ -54,8 +53,8 @@ struct request {
     size_t len;
     char *path, *query, *body;
     bool post;
-    bool known;    /* it has a session */
-    long body_len; /* -1: not said */
+    bool known;    /* the client has a session */
+    long body_len; /* -1: not given */
     char key[KEY_MAX];
 };
 
@@ -66,7 +65,7 @@ static pthread_mutex_t db_lock = PTHREAD_MUTEX_INITIALIZER;
 
 #define ORDER "json_object('id', id, 'item', item, 'amount', amount)"
 
-/* Runs a statement that gives one text; a copy, or NULL where it gives none. */
+/* Runs a statement that returns one text; returns a copy, or NULL if there is none. */
 static char *ask(const char *sql, const char *first, const char *second, bool *ret_failed) {
     sqlite3_stmt *statement = NULL;
     char *text = NULL;
@@ -109,7 +108,7 @@ static void db_open(const char *file) {
     sqlite3_busy_timeout(db, 5000);
 }
 
-/* Answers. */
+/* Responses. */
 
 static void send_all(int fd, const char *bytes, size_t len) {
     ssize_t n;
@@ -119,7 +118,7 @@ static void send_all(int fd, const char *bytes, size_t len) {
         if (n < 0 && errno == EINTR)
             n = 0;
         else if (n < 0)
-            return; /* it has left */
+            return; /* the client has disconnected */
     }
 }
 
@@ -151,7 +150,7 @@ static void refuse(int fd, const char *status) {
     answer(fd, status, NULL, json);
 }
 
-/* For people: where `greet` is set, with a session, by which the gateway tells them apart. */
+/* A page for people. With `greet` it starts a session, by which the gateway distinguishes them. */
 static void answer_person(int fd, const char *status, const char *type, bool greet,
                           const char *text) {
     static const char fixed[] =
@@ -169,7 +168,7 @@ static void answer_person(int fd, const char *status, const char *type, bool gre
     answer_as(fd, status, type, fields, text);
 }
 
-/* What it can be asked. */
+/* The parameters of a request. */
 
 static const char *parameter(const struct request *r, const char *name) {
     size_t len = strlen(name);
@@ -196,8 +195,8 @@ static void dawdle(const struct request *r) {
     sleep(seconds > SLEEP_MAX ? SLEEP_MAX : (unsigned)seconds);
 }
 
-/* Makes an order of what is asked for in JSON. Its own JSON, which the caller frees; or NULL, and
-   what to refuse it with. */
+/* Makes an order from a JSON body. Returns its JSON, which the caller frees; or NULL, and the
+ * status of the refusal. */
 static char *order_place(const struct request *r, const char *json, const char **ret_refusal) {
     static const char insert[] =
         "INSERT INTO orders (item, amount, downstream_key) "
@@ -235,8 +234,8 @@ static void order_make(int fd, const struct request *r) {
     free(order);
 }
 
-/* The same by a form. Answered with a page and no redirection: one that is loaded again sends the
-   form again, which is there to be tried. */
+/* Makes an order from a form. The response is a page and not a redirect: reloading it sends the
+ * form again, which is there to be tried. */
 static void form_take(int fd, const struct request *r) {
     static const char as_json[] = "SELECT json_object('item', ?1, 'amount', CAST(?2 AS NUMERIC)) "
                                   "WHERE ?1 <> '' AND ?2 GLOB '[0-9]*'";
@@ -306,7 +305,7 @@ static void serve(int fd, const struct request *r) {
     }
 }
 
-/* Reading a request. Each part answers what to refuse it with, NULL if nothing is wrong. */
+/* Reading a request. Each part returns the status of the refusal, or NULL. */
 
 static const char *field_read(struct request *r, char *line) {
     char *value = strchr(line, ':'), *end;
@@ -335,7 +334,7 @@ static const char *field_read(struct request *r, char *line) {
     return end[strspn(end, " \t")] == '\0' ? NULL : "400 Bad Request";
 }
 
-/* The next line of the head, which ends with an empty one; it is cut off. */
+/* Returns the next line of the head, without its end; an empty line ends the head. */
 static char *line_cut(char **at) {
     char *line = *at, *end = strstr(line, "\r\n");
 
@@ -367,7 +366,7 @@ static const char *head_read(struct request *r, char *head) {
     return r->post && r->body_len < 0 ? "411 Length Required" : NULL;
 }
 
-/* More bytes, up to `max` in all; false where none come any more. */
+/* Reads more bytes, up to `max` in all; false if the client sends no more. */
 static bool more(int fd, struct request *r, size_t max) {
     ssize_t n;
 
@@ -401,8 +400,8 @@ static const char *request_read(int fd, struct request *r) {
     return NULL;
 }
 
-/* Who is refused may still be sending: closing at once would reset the connection, and the refusal
-   with it. */
+/* A client that is refused may still be sending: closing at once would reset the connection, and
+ * lose the refusal. */
 static void hear_out(int fd) {
     struct timeval patience = {.tv_sec = 1};
     char bytes[4096];
@@ -469,7 +468,7 @@ int main(int argc, char **argv) {
     for (;;) {
         fd = accept4(door, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0)
-            usleep(1000); /* aborted, or no descriptor left for the moment */
+            usleep(1000); /* aborted, or no descriptor free for the moment */
         else if (pthread_create(&thread, &detached, connection, (void *)(long)fd) != 0)
             close(fd);
     }

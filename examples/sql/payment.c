@@ -1,14 +1,14 @@
 /*
- * An order is paid, once however often it is asked for, and only while it waits for that.
+ * An order is paid once, however often the command is repeated, and only while it is unpaid.
  *
  *     payment [-d URL] init                 orders 1 to 3, unpaid
  *     payment [-d URL] pay KEY ORDER
  *     payment [-d URL] move ORDER FROM TO   paid shipped, shipped done, paid cancelled, ...
  *     payment [-d URL] state ORDER
  *
- * Two things are kept apart. KEY is one payment: whoever repeats it is told what came of it. The
- * order's state is a machine whose moves are declared once: another payment, with a key of its own,
- * finds the order paid and is refused.
+ * Two things are kept apart. KEY is one payment: a repetition gets the first outcome. The order's
+ * state is a machine whose moves are declared once: another payment, with a key of its own, finds
+ * the order paid and is refused.
  */
 #include <err.h>
 #include <stdio.h>
@@ -28,13 +28,13 @@ static void moves_declare(void) {
     };
     struct idem_error error;
 
-    /* A state that cannot be reached, or is misspelt, is found here and not in an order. */
+    /* An unreachable or misspelt state is found here, and not with an order. */
     if (idem_moves_new("unpaid paid shipped done cancelled", steps,
                        sizeof(steps) / sizeof(steps[0]), &moves, &error) < 0)
         errx(1, "%s", error.text);
 }
 
-/* Moves an order; 0 with the verdict, or a code. */
+/* Moves an order; returns 0 with the verdict, or a code. */
 static int move(struct idem_sql conn, int64_t order, const char *from, const char *to,
                 enum idem_sql_verdict *ret) {
     const struct idem_sql_column key = {"id", idem_sql_int(order)};
@@ -47,7 +47,7 @@ static int move(struct idem_sql conn, int64_t order, const char *from, const cha
     return rc;
 }
 
-/* The work of a payment; what it refuses is the move's verdict. */
+/* The work of a payment; a refusal is the move's verdict. */
 static int work(struct idem_tx *tx, void *data) {
     int64_t order = *(const int64_t *)data;
     struct idem_sql conn = idem_tx_conn(tx);
@@ -85,7 +85,7 @@ static int pay(struct idem_sql conn, char **words) {
     return rc;
 }
 
-/* A recipe alone, without a key: to say it twice does no harm. */
+/* A recipe alone, without a key: repeating it does no harm. */
 static int move_said(struct idem_sql conn, char **words) {
     enum idem_sql_verdict verdict;
 

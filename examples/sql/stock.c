@@ -1,15 +1,15 @@
 /*
- * Pieces are taken from the stock for an order, once however often it is asked for, and never more
- * than there are.
+ * Takes pieces from the stock for an order, once however often the command is repeated, and never
+ * more than there are.
  *
  *     stock [-d URL] init                    item 1, with 100 pieces
  *     stock [-d URL] take KEY ITEM PIECES
  *     stock [-d URL] left ITEM
  *
  * The transaction is written by hand here, as in a program that has its own way to begin and
- * commit: idem_tx_once() is its first statement, idem_tx_result() its last. What idem_tx_call()
- * would do is left to do: begin anew where transactions met, and ask about a COMMIT that was not
- * answered.
+ * commit: idem_tx_once() is its first statement, idem_tx_result() its last. The program has to do
+ * the rest of idem_tx_call() itself: begin anew if transactions conflict, and ask for the outcome
+ * of a COMMIT whose response was lost.
  */
 #include <err.h>
 #include <stdio.h>
@@ -25,20 +25,20 @@ static const char *url;
 static struct idem_sql conn;
 static struct idem_guard *guard;
 
-/* What the transaction does; 0, a code, or the verdict is IDEM_TX_REFUSED. */
+/* The work inside the transaction. Returns 0 or a code; the verdict may be IDEM_TX_REFUSED. */
 static int work(const struct idem_args *args, int64_t item, int64_t pieces,
                 struct idem_tx_answer *answer, struct idem_error *error) {
     struct db_answer done;
     char receipt[100];
     int rc;
 
-    /* The condition is part of the statement that writes: what others take is seen. */
+    /* The condition is part of the statement that writes, so concurrent changes are seen. */
     rc = DB_SAY(conn, &done, "UPDATE stock SET pieces = pieces - ? WHERE item = ? AND pieces >= ?",
                 idem_sql_int(pieces), idem_sql_int(item), idem_sql_int(pieces));
     if (rc != 0)
         return rc;
     if (done.changed != 1) {
-        answer->verdict = IDEM_TX_REFUSED; /* rolled back: the key is as if never used */
+        answer->verdict = IDEM_TX_REFUSED; /* rolled back, so the key counts as unused */
         return 0;
     }
     snprintf(receipt, sizeof(receipt), "%lld of item %lld", (long long)pieces, (long long)item);
@@ -50,7 +50,7 @@ static int work(const struct idem_args *args, int64_t item, int64_t pieces,
 /* One transaction. IDEM_E_UNKNOWN: it may have happened. */
 static int take_once(const struct idem_args *args, int64_t item, int64_t pieces,
                      struct idem_tx_answer *answer, struct idem_error *error) {
-    /* With SQLite, one that will write says so at its beginning. */
+    /* With SQLite, a transaction that will write declares that at its beginning. */
     const char *begin = conn.kind == IDEM_SQL_SQLITE ? "BEGIN IMMEDIATE" : "BEGIN";
     int rc = db_say(conn, NULL, begin, NULL, 0);
 
@@ -83,7 +83,7 @@ static int take(char **words) {
     }
     if (rc == IDEM_E_UNKNOWN) {
         idem_tx_answer_release(&answer);
-        idem_sql_close(conn); /* a new connection knows nothing of the old one's trouble */
+        idem_sql_close(conn); /* a new connection is free of the old one's failure */
         conn = db_open(url);
         rc = idem_tx_outcome(conn, guard, &args, 0, &answer, &error);
         if (rc == 0 && answer.verdict == IDEM_TX_NEVER)

@@ -1,14 +1,14 @@
 /*
- * A transfer between two accounts, done once however often it is asked for.
+ * A transfer between two accounts, done once however often the command is repeated.
  *
  *     transfer [-d URL] init                    accounts 1 to 10, with 1000 each
  *     transfer [-d URL] KEY FROM TO AMOUNT
  *     transfer [-d URL] balance ACCOUNT
  *
- * KEY is chosen by who wants the transfer, and used again when he does not know what came of it.
- * idem_tx_call() is the whole pattern: it begins a transaction, looks whether KEY was there before,
- * runs the function that does the work, keeps what it said, and commits. The row that says "done"
- * commits with the two balances or not at all.
+ * The caller chooses KEY, and uses it again if the outcome is not known. idem_tx_call() is the
+ * whole pattern: it begins a transaction, checks whether KEY was used before, runs the function
+ * that does the work, keeps its result, and commits. The row that marks the work as done commits
+ * with the two balances or not at all.
  */
 #include <err.h>
 #include <stdio.h>
@@ -17,15 +17,15 @@
 
 #include "db.h"
 
-#define NOT_ENOUGH 1 /* what the function says where it does nothing */
+#define NOT_ENOUGH 1 /* the results of work() if it changes nothing */
 #define NO_ACCOUNT 2
 
 struct transfer {
     int64_t from, to, amount;
 };
 
-/* The work. It may be run more than once, each time in a new transaction, if transactions meet;
-   what was written before is gone then. */
+/* The work. It may run more than once, each time in a new transaction, if transactions conflict;
+ * the changes of the earlier one are rolled back. */
 static int work(struct idem_tx *tx, void *data) {
     const struct transfer *t = data;
     struct idem_sql conn = idem_tx_conn(tx);
@@ -33,7 +33,7 @@ static int work(struct idem_tx *tx, void *data) {
     char receipt[300];
     int rc;
 
-    /* Not "read the balance, then write it": between the two, others write. */
+    /* Not "read the balance, then write it": another transaction may write in between. */
     rc = DB_SAY(conn, &answer,
                 "UPDATE account SET balance = balance - ? WHERE id = ? AND balance >= ?",
                 idem_sql_int(t->amount), idem_sql_int(t->from), idem_sql_int(t->amount));
@@ -48,7 +48,8 @@ static int work(struct idem_tx *tx, void *data) {
         rc = DB_SAY(conn, &answer, "SELECT balance FROM account WHERE id = ?",
                     idem_sql_int(t->from));
     if (rc != 0)
-        return rc; /* a failure, as it is: idem_tx_call() knows which ones to begin anew for */
+        return rc; /* the code of the failure: idem_tx_call() knows the ones that need a new
+                      transaction */
     snprintf(receipt, sizeof(receipt), "%lld from %lld to %lld, %s left", (long long)t->amount,
              (long long)t->from, (long long)t->to, answer.text);
     return idem_tx_keep(tx, 0, receipt, strlen(receipt));
@@ -71,7 +72,7 @@ static int transfer(struct idem_sql conn, char **words) {
     args = db_args(words[0], what);
     rc = idem_tx_call(conn, guard, &args, NULL, work, &t, &answer, &error);
     idem_guard_free(guard);
-    if (rc < 0) /* IDEM_E_UNKNOWN, too: ask again with the same key, and you will be told */
+    if (rc < 0) /* IDEM_E_UNKNOWN, too: retry with the same key to learn the outcome */
         errx(1, "%s", error.text);
     rc = db_tell(&answer, answer.said == NOT_ENOUGH ? "there is not enough on the account"
                                                     : "there is no such account");
@@ -82,7 +83,7 @@ static int transfer(struct idem_sql conn, char **words) {
 static int init(struct idem_sql conn) {
     struct idem_error error;
 
-    if (idem_sql_migrate(conn, &error) < 0) /* Idem's own tables; or `idem migrate` */
+    if (idem_sql_migrate(conn, &error) < 0) /* makes Idem's own tables, like `idem migrate` */
         errx(1, "%s", error.text);
     db_do(conn, "CREATE TABLE account (id INTEGER PRIMARY KEY, balance BIGINT NOT NULL)");
     for (int i = 1; i <= 10; i++)

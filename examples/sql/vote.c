@@ -5,9 +5,9 @@
  *     vote [-d URL] cast PERSON CHOICE
  *     vote [-d URL] count CHOICE
  *
- * Nothing is needed here but the table itself. Who votes is its primary key, and idem_sql_insert()
- * says whether the row is new or was there; every other failure is one. No transaction, no key of
- * the caller's, and no row of Idem's own.
+ * The table itself is enough. The voter is its primary key, and idem_sql_insert() reports whether
+ * the row is new or was there; any other failure is an error. No transaction, no key of the
+ * caller's, and no row of Idem's own.
  */
 #include <err.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int cast(struct idem_sql conn, const char *person, const char *choice) {
     struct idem_error error;
 
     if (idem_sql_insert(conn, &row, &verdict, &error) < 0)
-        errx(1, "%s", error.text); /* whatever it was: to vote again does no harm */
+        errx(1, "%s", error.text); /* any failure: repeating the vote does no harm */
     if (verdict == IDEM_SQL_INSERTED) {
         printf("first: %s\n", choice);
         return 0;
@@ -38,7 +38,7 @@ static int cast(struct idem_sql conn, const char *person, const char *choice) {
     return 0;
 }
 
-/* As it compares by itself, MySQL takes "Ann" and "ann " for one person. */
+/* With its default comparison, MySQL takes "Ann" and "ann " for one person. */
 static void table_make(struct idem_sql conn) {
     db_do(conn, conn.kind == IDEM_SQL_MYSQL
                     ? "CREATE TABLE vote (person VARBINARY(100) PRIMARY KEY, "

@@ -5,7 +5,7 @@
 #include "base/hex.h"
 #include "test.h"
 
-/* The bytes as hex, or NULL if it cannot be read. */
+/* The bytes as hex, or NULL if the text is not valid. */
 static const char *decoded(bool (*decode)(const char *, size_t, unsigned char *, size_t, size_t *),
                            const char *value, size_t size) {
     static char hex[IDEM_HEX_TEXT(64)];
@@ -52,7 +52,7 @@ TEST(base64_is_read_with_and_without_padding) {
     CHECK_STR(BASE64("Zm8"), "666f");
     CHECK_STR(BASE64("Zm9v"), "666f6f");
     CHECK_STR(BASE64("+/+/"), "fbffbf");
-    CHECK_STR(BASE64("Zh=="), "66"); /* bits that pad are not looked at */
+    CHECK_STR(BASE64("Zh=="), "66"); /* padding bits are ignored */
 }
 
 TEST(what_is_no_base64_is_not_read) {

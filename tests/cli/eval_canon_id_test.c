@@ -3,7 +3,7 @@
  */
 #include "harness.h"
 
-/* What stands in a file, as standard input. */
+/* Runs idem with `input` as standard input. */
 static struct ran run_with(const char *input, const char *const *argv) {
     struct proc proc;
     const char *path = in_folder("input");
@@ -136,7 +136,7 @@ TEST(run_refuses_keys_that_are_none_and_starts_nothing) {
     }
 }
 
-/* 65 means two things, which the verdict tells apart. */
+/* Status 65 has two meanings, which the verdict distinguishes. */
 TEST(run_refuses_fingerprints_that_cannot_be_made_as_it_does_keys) {
     static const char *const vars[] = {"{\"a\":null}", "{}", NULL};
     struct ran ran;
@@ -270,7 +270,7 @@ TEST(eval_answers_lines_with_lines) {
     CHECK_HAS(ran.out, "{\"id\":null,\"ok\":false,\"error\":");
 }
 
-/* Part of it must not be written either. */
+/* No part of the output may be written either. */
 TEST(an_id_that_has_no_canonical_form_is_answered_as_null) {
     struct ran ran = RUN_WITH("{\"id\":1e400,\"expr\":\"1\"}\n"
                               "{\"id\":[\"a\",1e400],\"expr\":\"2\"}\n"
@@ -324,7 +324,7 @@ TEST(eval_names_the_operand_that_is_one_too_many) {
     CHECK_HAS(RUN("eval", "1", "+", "1").err, "\"+\" is one more");
 }
 
-/* What follows a letter may be a key. */
+/* The text after the letter may be a key. */
 TEST(other_commands_name_only_the_letter) {
     struct ran ran = RUN("run", "-Ksecret", "--", "true");
 

@@ -1,7 +1,7 @@
 /*
  * Black-box tests of idem(1): starts the real binary ($IDEM_EXE) on a store of
- * its own and looks at what it writes and how it ends. Each test has a folder
- * of its own, removed at its end.
+ * its own and checks its output and its exit. Each test has a directory of its
+ * own, which is removed at its end.
  */
 #ifndef IDEM_TESTS_CLI_HARNESS_H
 #define IDEM_TESTS_CLI_HARNESS_H
@@ -17,24 +17,24 @@
 #include <sys/stat.h>
 #include <time.h>
 
-/* Which descriptor of idem's is --verdict-fd in these tests. */
+/* The descriptor for --verdict-fd in these tests. */
 #define VERDICT_FD "9"
 
 struct proc {
     pid_t pid;
-    int out, err, verdict; /* files that can be read while it runs */
+    int out, err, verdict; /* files that the test can read while the program runs */
 };
 
-/* How it ended, and what it wrote; NUL-terminated besides. */
+/* The program's exit and its output; each text also ends with a NUL. */
 struct ran {
     int status; /* exit status, or -1 */
-    int signal; /* it died by, or 0 */
+    int signal; /* the signal that killed it, or 0 */
     char *out, *err, *verdict;
     size_t out_len, err_len;
 };
 
-/* The clock of leases of all that is started from now on: lease_clock.c. A program that moves no
-   clock is started without that library. */
+/* The lease clock of all programs that are started from now on: lease_clock.c. A test that moves
+ * no clock starts its programs without that library. */
 static volatile struct lease_clock *harness_clock;
 
 static void clock_make(void) {
@@ -56,8 +56,8 @@ static void clock_make(void) {
     setenv("LD_PRELOAD", library, 1);
 }
 
-/* The folder of this test, made at its first use, where the store is as well. Signals are as a
-   person would have them: a script that runs tests with `&` ignores SIGINT and SIGQUIT. */
+/* The directory of this test, which also holds the store, made at its first use. Signals are as
+ * in an interactive shell: a script that runs tests with `&` ignores SIGINT and SIGQUIT. */
 __attribute__((unused)) static const char *harness_folder(void) {
     char audit[sizeof(temp_path) + 8];
 
@@ -72,7 +72,7 @@ __attribute__((unused)) static const char *harness_folder(void) {
     return temp_folder();
 }
 
-/* Remembers what a test has allocated until it ends: tests are short, and free nothing. */
+/* Keeps a block reachable until the test ends: tests are short, and free nothing. */
 static void *keep(void *block) {
     static struct kept {
         struct kept *next;
@@ -86,7 +86,7 @@ static void *keep(void *block) {
     return block;
 }
 
-/* A path inside it; four are valid at a time. */
+/* A path in the directory; four are valid at a time. */
 __attribute__((unused)) static const char *in_folder(const char *name) {
     static char paths[4][512];
     static unsigned next;
@@ -116,7 +116,7 @@ __attribute__((unused)) static const char *harness_exe(void) {
     return exe;
 }
 
-/* In a child: `from` becomes `to`, and stays open over exec even if it is `to` already. */
+/* In a child: makes `to` a copy of `from` that stays open over exec, even if both are equal. */
 static void harness_dup(int from, int to) {
     if (from == to)
         fcntl(to, F_SETFD, 0);
@@ -124,7 +124,7 @@ static void harness_dup(int from, int to) {
         dup2(from, to);
 }
 
-/* `in` is its stdin, -1 for /dev/null. argv ends with NULL and begins behind "idem". */
+/* `in` is its stdin, -1 for /dev/null. argv ends with NULL and begins after "idem". */
 __attribute__((unused)) static struct proc proc_start_on(int in, const char *const *argv) {
     struct proc proc = {.out = harness_file(), .err = harness_file(), .verdict = harness_file()};
     const char *args[64] = {harness_exe()};
@@ -137,7 +137,7 @@ __attribute__((unused)) static struct proc proc_start_on(int in, const char *con
     proc.pid = fork();
     CHECK(proc.pid >= 0);
     if (proc.pid == 0) {
-        setsid(); /* as cron has it: no terminal, whoever runs the tests */
+        setsid(); /* as under cron: no terminal, however the tests are run */
         if (in < 0)
             in = open("/dev/null", O_RDONLY | O_CLOEXEC);
         harness_dup(in, 0);
@@ -194,7 +194,7 @@ __attribute__((unused)) static struct ran run_argv(const char *const *argv) {
 
 #define RUN(...) run_argv((const char *const[]){__VA_ARGS__, NULL})
 
-/* idem run with a verdict, of a shell command. */
+/* idem run of a shell command, with a verdict. */
 #define RUN_SH(key, script, ...)                                                                   \
     RUN("run", "--verdict-fd", VERDICT_FD, "--key", key, ##__VA_ARGS__, "--", "sh", "-c", script)
 #define START_SH(key, script, ...)                                                                 \
@@ -204,12 +204,12 @@ __attribute__((unused)) static bool exists(const char *name) {
     return access(in_folder(name), F_OK) == 0;
 }
 
-/* Whether what it has written so far contains this. */
+/* True if the output so far contains this text. */
 __attribute__((unused)) static bool wrote(int fd, const char *part) {
     return strstr(slurp(fd, NULL), part) != NULL;
 }
 
-/* What is in a file of the folder; "" if it is not there. */
+/* The content of a file in the directory; "" if it is missing. */
 __attribute__((unused)) static char *file_text(const char *name) {
     int fd = open(in_folder(name), O_RDONLY);
     char *text = fd < 0 ? "" : slurp(fd, NULL);
@@ -219,7 +219,7 @@ __attribute__((unused)) static char *file_text(const char *name) {
     return text;
 }
 
-/* Lines of a file in the folder: how often a command has run that appends one. */
+/* The number of lines of a file in the directory: how often a command that appends one has run. */
 __attribute__((unused)) static int lines_of(const char *name) {
     int fd = open(in_folder(name), O_RDONLY), n = 0;
     char *bytes;
@@ -233,7 +233,7 @@ __attribute__((unused)) static int lines_of(const char *name) {
     return n;
 }
 
-/* A shell script, as printf() writes it. */
+/* A shell script, formatted as by printf(). */
 __attribute__((unused, format(printf, 1, 2))) static char *script(const char *fmt, ...) {
     va_list args;
     char *text = NULL;
@@ -247,11 +247,11 @@ __attribute__((unused, format(printf, 1, 2))) static char *script(const char *fm
 __attribute__((unused)) static void wait_ms(long ms) {
     struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
 
-    while (nanosleep(&left, &left) < 0) /* sleep: the caller has the reason */
+    while (nanosleep(&left, &left) < 0) /* sleep: the caller gives the reason */
         CHECK(errno == EINTR);
 }
 
-/* Part of a script: waits until this file of the folder is there, or the folder is not. */
+/* Part of a script: waits until this file exists, or the directory does not. */
 __attribute__((unused)) static const char *until_there(const char *name) {
     return script("while [ ! -e %s ] && [ -e %s ]; do sleep .02; done", in_folder(name),
                   harness_folder());
@@ -264,7 +264,7 @@ __attribute__((unused)) static void make_there(const char *name) {
     close(fd);
 }
 
-/* Of a file in /proc/PID; "" if there is no such process. */
+/* The content of a file in /proc/PID; "" if there is no such process. */
 __attribute__((unused)) static char *proc_text(pid_t pid, const char *name) {
     static char text[65536];
     char path[64];
@@ -288,29 +288,29 @@ __attribute__((unused)) static char proc_state(pid_t pid) {
     return end == NULL ? 'X' : end[2];
 }
 
-/* True if it has opened the test's store. */
+/* True if the process has opened the test's store. */
 __attribute__((unused)) static bool has_store(pid_t pid) {
     return strstr(proc_text(pid, "maps"), in_folder("store")) != NULL;
 }
 
-/* What is left of a record's lease, in ms; 0: nothing. */
+/* The rest of a record's lease, in ms; 0: none. */
 __attribute__((unused)) static long lease_left(const char *key) {
     const char *left = strstr(RUN("show", "--json", key).out, "\"left_ms\":");
 
     return left == NULL ? 0 : strtol(left + strlen("\"left_ms\":"), NULL, 10);
 }
 
-/* A lease that no pause of a machine outlasts; it ends when the test says so. */
+/* A lease that lasts longer than any pause of a machine; it ends when the test moves the clock. */
 #define LEASE "10m"
 #define LEASE_S 600
 
-/* So many seconds pass, for all that this test has started and starts. */
+/* Moves the clock of all programs that this test has started and will start. */
 __attribute__((unused)) static void clock_forward(int64_t seconds) {
     harness_folder();
     harness_clock->ahead_s += seconds;
 }
 
-/* No time passes any more. */
+/* Stops the clock. */
 __attribute__((unused)) static void clock_stop(void) {
     struct timespec now;
 
@@ -319,24 +319,24 @@ __attribute__((unused)) static void clock_stop(void) {
     harness_clock->stopped_s = now.tv_sec;
 }
 
-/* So many seconds pass, and an idem run looks at the clock. The signal is passed on to its command,
-   to which it is nothing. */
+/* Moves the clock, and makes an idem run read it. The run passes the signal on to its command,
+ * which ignores it. */
 __attribute__((unused)) static void clock_forward_for(pid_t pid, int64_t seconds) {
     clock_forward(seconds);
     kill(pid, SIGCONT);
 }
 
-/* Whoever holds one has been silent for longer. */
+/* Ends all leases. */
 __attribute__((unused)) static void leases_end(void) {
     clock_forward(LEASE_S + 1);
 }
 
-/* The store shows it as long as it was at first, more or less. */
+/* The store shows about the full length of the lease. */
 __attribute__((unused)) static bool is_renewed(const char *key) {
     return lease_left(key) > LEASE_S * 1000L * 3 / 4;
 }
 
-/* Half of a lease passes, twice, and each time it is renewed. */
+/* Moves the clock by half a lease, twice, and waits for the renewal each time. */
 __attribute__((unused)) static void renewals_wait(const char *key, pid_t pid) {
     for (int i = 0; i < 2; i++) {
         clock_forward_for(pid, LEASE_S / 2);

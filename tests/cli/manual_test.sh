@@ -24,7 +24,7 @@ skip() {
 
 commands="run gateway consume dead show list settle forget stats doctor eval canon id token sign verify migrate"
 
-# Flags of a command, one per line, as its help has them, which is asked once: they are read often.
+# The flags of a command in its help, one per line. The help is read once, because the test uses them often.
 for c in $commands; do
     eval "flags_$c=\$(\"\$IDEM_EXE\" help $c |
         sed -n 's/^  \(-[a-zA-Z], \)\{0,1\}\(--[a-z0-9-]*\).*/\2/p')"
@@ -61,7 +61,7 @@ for flag in $in_manual; do
 done
 is "the_manual_has_no_flag_that_is_not_there" "$missing"
 
-# The completion is asked as bash asks it.
+# Calls the completion like bash.
 offers() {
     bash -c '. "$1"; shift; COMP_WORDS=(idem "$@"); COMP_CWORD=$#; _idem
              printf "%s\n" "${COMPREPLY[@]}"' - "$completion" "$@"

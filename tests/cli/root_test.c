@@ -1,8 +1,9 @@
 /*
  * Every command that opens an embedded store, as root, on a store of another
- * user who has put links into it. Root's files stay as they are, what root does
- * besides stays root's, and the message says what to remove. Another user sees
- * the same refusals. A command that starts none becomes the owner for good.
+ * user who has put links into it. Root's files stay as they are, root's other
+ * actions stay root's, and the message names the entry to remove. Another user
+ * sees the same refusals. A command that starts no other program becomes the
+ * owner for good.
  */
 #include "harness.h"
 
@@ -12,7 +13,7 @@
 
 #include "idem.h"
 
-#define OWNER 65534 /* nobody */
+#define OWNER 65534 /* the user `nobody` */
 #define SECRET "root's own\n"
 
 static void write_file(const char *name, const char *text) {
@@ -22,7 +23,8 @@ static void write_file(const char *name, const char *text) {
     close(fd);
 }
 
-/* Leaves it to the owner, with all that is in it; nothing where this is not root. */
+/* Gives the store to the owner, with all its files; does nothing if the test does not run as
+ * root. */
 static void store_give(void) {
     DIR *dir = opendir(in_folder("store"));
     struct dirent *entry;
@@ -93,7 +95,7 @@ TEST(a_doctor_does_not_follow_a_link_in_the_store) {
     check_victim();
 }
 
-/* Only the store's files are used as its owner: the folder of this test is root's alone. */
+/* Only the store's files are used as the owner: this test's directory is root's alone. */
 TEST(the_audit_and_the_command_stay_roots) {
     struct ran ran;
     struct stat st;
@@ -109,9 +111,9 @@ TEST(the_audit_and_the_command_stay_roots) {
     CHECK_STR(file_text("ran"), "ran\n");
 }
 
-/* Commands that start none. */
+/* Commands that start no other program. */
 
-/* A pipe that takes nothing more: who writes to it waits. Its end to write to. */
+/* A full pipe, on which a writer waits. Returns its writing end. */
 static int full_pipe(int *ret_read) {
     static const char bytes[4096];
     int ends[2];
@@ -166,7 +168,7 @@ static void is_owner_for_good(const char *const *argv) {
     CHECK(strstr(status_of(pid, "\nGroups:"), "4242") == NULL);
     CHECK(strtoull(status_of(pid, "\nCapPrm:"), NULL, 16) == 0);
     CHECK(strtoull(status_of(pid, "\nCapEff:"), NULL, 16) == 0);
-    /* Its descriptors, of which some may be of files of root's, are not the owner's to look at. */
+    /* The owner may not look at the descriptors, because some may be of root's files. */
     CHECK(stat(script("/proc/%d/fd", (int)pid), &st) == 0);
     CHECK_INT(st.st_uid, 0);
     CHECK(fcntl(reader, F_SETFL, 0) == 0);
@@ -231,7 +233,7 @@ TEST(a_doctor_stays_root_for_what_comes_after_a_store) {
 
 /* Files that the owner has crafted. */
 
-/* Leads LMDB beyond the file's end, with everything else as a clean close left it. */
+/* A page number leads LMDB beyond the file's end; everything else is as after a clean close. */
 static void data_craft(void) {
     int fd = open(in_folder("store/data.mdb"), O_RDWR | O_CLOEXEC);
     uint64_t page = 100000, last = 200000;
@@ -320,11 +322,11 @@ TEST(a_directory_that_others_may_write_to_is_for_those_who_become_its_owner) {
     CHECK(chmod(in_folder("store"), 0770) == 0);
     CHECK_HAS(RUN_SH("k", "true").err, "chmod go-w");
     CHECK_HAS(RUN("list").out, "done");
-    CHECK(chown(in_folder("store"), 0, 0) == 0); /* nobody to become */
+    CHECK(chown(in_folder("store"), 0, 0) == 0); /* no other user to become */
     CHECK_HAS(RUN("list").err, "chmod go-w");
 }
 
-/* A FIFO that a waiter has made, replaced by what its owner likes. */
+/* A waiter's FIFO that its owner has replaced by something else. */
 
 static void put_link(const char *path) {
     CHECK(symlink(in_folder("victim"), path) == 0);
@@ -338,7 +340,7 @@ static void put_file(const char *path) {
     int fd = creat(path, 0666);
 
     CHECK(fd >= 0);
-    CHECK(geteuid() != 0 || fchown(fd, OWNER, OWNER) == 0); /* so that it could be written */
+    CHECK(geteuid() != 0 || fchown(fd, OWNER, OWNER) == 0); /* so that root could write to it */
     close(fd);
 }
 
@@ -346,7 +348,7 @@ static void put_folder(const char *path) {
     CHECK(mkdir(path, 0700) == 0);
 }
 
-static char *command; /* of the run that is waited for */
+static char *command; /* the command of the run that is waited for */
 
 static enum idem_result nothing_do(struct idem_run *run, void *data) {
     (void)run;
@@ -354,7 +356,7 @@ static enum idem_result nothing_do(struct idem_run *run, void *data) {
     return IDEM_RESULT_DONE;
 }
 
-/* Waits for a run of the same command: the owner's way to a FIFO while root has the store open. */
+/* Waits for a run of the same command: thus the owner gets a FIFO while root has the store open. */
 static void wait_for_run(struct idem *h) {
     struct idem_policy policy = {
         .prefix = "run:", .scope = IDEM_SCOPE_NONE, .mode = IDEM_MODE_REPLAY, .wait_ms = 600000};
@@ -397,7 +399,8 @@ static void wake_replaced(void (*put)(const char *path)) {
     check_victim();
     if (put == put_file)
         CHECK_STR(file_text("store/wake.0"), "");
-    CHECK(waitpid(waiter, &status, 0) == waiter); /* which polls, since it cannot be woken */
+    CHECK(waitpid(waiter, &status, 0) ==
+          waiter); /* the waiter polls, because no wake-up reaches it */
     CHECK(WIFEXITED(status));
     CHECK_INT(WEXITSTATUS(status), 0);
     check_victim();
@@ -419,7 +422,7 @@ TEST(a_wake_up_is_not_written_to_a_folder) {
     wake_replaced(put_folder);
 }
 
-/* Left over from a process that died, as its owner would have it. */
+/* A FIFO left by a process that died, which the owner has replaced. */
 TEST(a_waiter_makes_its_fifo_anew_and_not_behind_a_link) {
     struct proc first, waiter;
     struct stat st;
@@ -428,7 +431,8 @@ TEST(a_waiter_makes_its_fifo_anew_and_not_behind_a_link) {
     CHECK(symlink(in_folder("victim"), in_folder("store/wake.0")) == 0);
     first = START_SH("w", until_there("go"), "--lease", LEASE);
     WAIT_UNTIL(wrote(first.verdict, "run "));
-    CHECK(kill(first.pid, SIGKILL) == 0); /* root's run is refused while another has it open */
+    CHECK(kill(first.pid, SIGKILL) ==
+          0); /* root's run is refused while another process has the store open */
     (void)proc_wait(&first);
     waiter = START_SH("w", until_there("go"), "--lease", LEASE, "--wait", "10m");
     WAIT_UNTIL(lstat(in_folder("store/wake.0"), &st) == 0 && S_ISFIFO(st.st_mode));

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""idem(1) on a PostgreSQL and a MariaDB of the test's own, by TCP and a password. Prints TAP.
-
+"""idem(1) on a PostgreSQL and a MariaDB of the test's own, over TCP and with a password. Prints TAP.
 IDEM_EXE and IDEM_SQL_SERVE are the programs.
 """
 import os
@@ -38,7 +37,7 @@ class Database:
         self.bare = re.sub(r":[^:@/]*@", "@", self.url, count=1)
 
     def idem(self, *words, store=None, status=0, **env):
-        """What it wrote, after an exit status."""
+        """Runs idem, checks its exit status, and returns its output."""
         clean = {k: v for k, v in os.environ.items() if not k.endswith("_PASSWORD")}
         run = subprocess.run([IDEM, *words, "--store", store or self.url] if store != "" else [IDEM, *words],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False,
@@ -47,7 +46,7 @@ class Database:
         return run.stdout
 
     def once(self, key, script, **options):
-        """idem run of a script, which must not stand behind --store."""
+        """Runs a script with idem run; --store must come before the script."""
         clean = {k: v for k, v in os.environ.items() if not k.endswith("_PASSWORD")}
         return subprocess.run([IDEM, "run", "--store", self.url, *options.get("flags", []), "--key", key, "--", "sh",
                                "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT,
@@ -59,7 +58,7 @@ def tables_are_asked_for_made_and_made_again(db):
     said = db.idem("stats", status=69)
     check("idem migrate" in said, said)
     for _ in range(2):
-        check("version 1" in db.idem("migrate", store=db.owner), "the version is said")
+        check("version 1" in db.idem("migrate", store=db.owner), "the version is named")
     check("CREATE TABLE" in db.idem("migrate", "--print", store=db.kind + ":"), "they are printed")
 
 

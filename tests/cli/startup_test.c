@@ -1,6 +1,4 @@
-/*
- * What is said before anything runs: settings, stores, usage.
- */
+/* Checks before a run: settings, stores, usage. */
 #include "harness.h"
 
 #include <arpa/inet.h>
@@ -65,7 +63,7 @@ TEST(wrong_settings_are_told_with_file_and_line) {
     CHECK_INT(RUN_SH("k", ":", "--policy", "job").status, 64);
 }
 
-/* A file of settings with these lines; its path. */
+/* Makes a file of settings with these lines; returns its path. */
 static const char *settings_write(const char *text) {
     int fd = open(in_folder("idem.conf"), O_CREAT | O_WRONLY | O_TRUNC, 0600);
 
@@ -115,7 +113,7 @@ TEST(a_store_that_fails_is_overlooked_where_the_policy_says_so) {
     CHECK(starts_with(ran.verdict, "run attempt=0 hash= unguarded=1\nunknown said=none"));
 }
 
-/* Says where it looked, and leaves nothing there. */
+/* The message names the place that was searched, and nothing is left there. */
 static void no_store_check(struct ran ran, const char *url, const char *made) {
     if (ran.status != 69)
         fprintf(stderr, "# %d: %s%s", ran.status, ran.out, ran.err);
@@ -136,7 +134,7 @@ TEST(operators_make_no_store_where_there_is_none) {
     no_store_check(RUN("settle", "--done", "k"), url, "store");
     no_store_check(RUN("settle", "--state", "uncertain", "--done", "--yes"), url, "store");
     no_store_check(RUN("forget", "k"), url, "store");
-    /* Nor in a folder that is there already, and has something else in it. */
+    /* Nor in an existing directory without a store. */
     CHECK(mkdir(in_folder("store"), 0700) == 0);
     no_store_check(RUN("list"), url, "store/data.mdb");
     no_store_check(RUN("list"), url, "store/idem.lock");
@@ -152,7 +150,7 @@ TEST(operators_find_a_store_whose_url_has_options) {
     no_store_check(RUN("list", "--store", bare), bare, "off");
     CHECK_INT(RUN_SH("k", ":", "--store", plain).status, 0);
     CHECK_INT(RUN("show", "k", "--store", plain).status, 0);
-    /* Who says it in so many words is taken at it. */
+    /* An explicit create=yes is obeyed. */
     CHECK_INT(RUN("list", "--store", made).status, 0);
     CHECK(exists("made/data.mdb"));
 }
@@ -176,8 +174,8 @@ static void default_store_check(void) {
     CHECK(exists("home/.local/state/idem/data.mdb"));
 }
 
-/* As somebody else than root, whose default is the system's; in a process of its own, so that the
-   folder can be removed afterwards. */
+/* As another user than root, whose default is the system's; in a process of its own, so that the
+ * directory can be removed afterwards. */
 TEST(the_default_store_is_in_the_users_own_folder) {
     int status;
     pid_t pid;
@@ -187,12 +185,12 @@ TEST(the_default_store_is_in_the_users_own_folder) {
     pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        temp_owner = getpid(); /* the same folder, and not to be made anew */
+        temp_owner = getpid(); /* so that it uses the parent's directory */
         if (geteuid() == 0) {
             CHECK(chmod(temp_path, 0777) == 0);
             CHECK(setgid(65534) == 0 && setuid(65534) == 0);
         }
-        /* A build directory with files that only root may read proves nothing. */
+        /* In a build directory with files that only root may read, the test proves nothing. */
         if (access(harness_exe(), X_OK) == 0 &&
             access(getenv("IDEM_LEASE_CLOCK_LIBRARY"), R_OK) == 0)
             default_store_check();
@@ -203,7 +201,7 @@ TEST(the_default_store_is_in_the_users_own_folder) {
     CHECK_INT(status, 0);
 }
 
-/* The files of a store, which hold neither text and are their owner's alone. */
+/* The files of a store contain neither text, and only their owner may read them. */
 static void store_files_check(const char *key, const char *scope) {
     DIR *folder = opendir(in_folder("store"));
     struct dirent *entry;
@@ -229,7 +227,7 @@ static void store_files_check(const char *key, const char *scope) {
 TEST(a_store_has_neither_keys_nor_scopes_and_is_its_owners_alone) {
     CHECK_INT(RUN_SH("canarykey", "echo canaryresult", "--scope", "canaryuser").status, 0);
     store_files_check("canarykey", "canaryuser");
-    /* The search would find them: a result is stored as it is. */
+    /* The search works: a result, which is stored as it is, is found. */
     CHECK(file_has(in_folder("store/data.mdb"), "canaryresult"));
 }
 
@@ -274,7 +272,7 @@ TEST(a_usage_error_exits_with_64_and_says_what_to_write) {
     usage_check(RUN("settle", "--done", "--state", "newer"), "that version");
 }
 
-/* Some words are looked at only where there is a store to ask. */
+/* Some words are checked only if there is a store. */
 TEST(a_usage_error_beside_a_store_exits_with_64_as_well) {
     RUN_SH("k", ":");
     usage_check(RUN("show"), "name one record");

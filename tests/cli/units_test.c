@@ -156,15 +156,15 @@ TEST(output_is_kept_up_to_the_limit_and_not_at_all_beyond) {
 TEST(a_damaged_result_is_refused_whole) {
     static const unsigned char wrong[][12] = {
         {'R', 1, 0},                               /* 3: no header */
-        {'S', 1, 0, 0},                            /* 4: not ours */
-        {'R', 2, 0, 0},                            /* 4: newer */
+        {'S', 1, 0, 0},                            /* 4: another format */
+        {'R', 2, 0, 0},                            /* 4: a newer version */
         {'R', 1, 2, 0},                            /* 4: no such end */
         {'R', 1, 1, 65},                           /* 4: no such signal */
         {'R', 1, 0, 0, 1, 0, 0, 0, 0},             /* 9: an empty chunk */
         {'R', 1, 0, 0, 3, 1, 0, 0, 0, 'x'},        /* 10: no such stream */
         {'R', 1, 0, 0, 1, 2, 0, 0, 0, 'x'},        /* 10: cut short */
-        {'R', 1, 0, 0, 1, 1, 0, 0, 0, 'x', 'y'},   /* 11: something behind it */
-        {'R', 1, 0, 0, 1, 0xff, 0xff, 0xff, 0xff}, /* 9: more than there is */
+        {'R', 1, 0, 0, 1, 1, 0, 0, 0, 'x', 'y'},   /* 11: bytes after the end */
+        {'R', 1, 0, 0, 1, 0xff, 0xff, 0xff, 0xff}, /* 9: longer than the data */
     };
     static const size_t lens[] = {3, 4, 4, 4, 4, 9, 10, 10, 11, 9};
     struct cli_reader reader;

@@ -1,6 +1,6 @@
 /*
- * The rounds of failing allocations. What goes wrong ends the test, and says
- * which allocation it was.
+ * Makes each allocation fail in turn. A fault ends the test, and the message
+ * names the allocation.
  */
 #include "alloc_each.h"
 
@@ -12,7 +12,7 @@
 #define SLOW_TRIES 20
 #define LEAK_TRIES 24 /* libcrypto keeps the last 16 errors of a thread */
 
-/* What a failure may be called. Nothing but memory was short. */
+/* A failed allocation may be reported only as a lack of memory. */
 static bool clean(int rc, const struct idem_error *err) {
     if (rc == 0)
         return true;
@@ -27,8 +27,9 @@ bool alloc_run(alloc_scenario *scenario, long n, enum alloc_fault how) {
     int rc, tries = 0;
     bool failed;
 
-    idem_freelist_max = 0; /* what is used again is not allocated, and could not fail */
-    /* Where nothing failed, a disk may have been slower than the scenario waits for it. */
+    idem_freelist_max = 0; /* blocks that are reused are not allocated, and cannot fail */
+    /* If no allocation failed, the error is accepted: a disk may have been slower than the scenario
+     * waits. */
     do {
         err = (struct idem_error){0};
         alloc_arm(n, how);
@@ -43,7 +44,7 @@ bool alloc_run(alloc_scenario *scenario, long n, enum alloc_fault how) {
     return failed;
 }
 
-/* Blocks are left behind by the same failure again and again. */
+/* The same failure leaves blocks behind again and again. */
 static bool leaks(alloc_scenario *scenario, long n, enum alloc_fault how, long before) {
     for (int i = 0; i < LEAK_TRIES; i++) {
         long after = alloc_live();

@@ -1,6 +1,6 @@
 /*
- * The functions of malloc(3) over those of glibc that stand behind them. Not
- * for builds with a sanitizer, which brings its own.
+ * The functions of malloc(3), which call those of glibc. Not for builds with a
+ * sanitizer, which brings its own.
  */
 #include "alloc_fault.h"
 
@@ -17,7 +17,7 @@ extern void *__libc_memalign(size_t alignment, size_t size);
 extern void __libc_free(void *old);
 
 static _Atomic long live;
-static _Atomic long until; /* allocations until one fails; 0 and less: its turn is over */
+static _Atomic long until; /* allocations until one fails; at 0 or less, none fails */
 static _Atomic int armed, failed, since;
 
 void alloc_arm(long n, enum alloc_fault how) {
@@ -72,7 +72,7 @@ void *realloc(void *old, size_t size) {
     if (old == NULL)
         return counted(fresh);
     if (fresh == NULL && size == 0)
-        live--; /* glibc frees it then */
+        live--; /* glibc frees the block in this case */
     return fresh;
 }
 

@@ -1,7 +1,7 @@
 /*
- * Allocations that fail when they are told to. The functions of malloc(3) are
- * defined anew in the program, so that every library it is linked with (LMDB,
- * libcrypto, libc itself) goes through them, in every thread.
+ * Allocations that fail on request. The program defines the functions of
+ * malloc(3) anew, so that every library that it is linked with (LMDB,
+ * libcrypto, libc itself) uses these, in every thread.
  */
 #ifndef IDEM_CONTRACT_ALLOC_FAULT_H
 #define IDEM_CONTRACT_ALLOC_FAULT_H
@@ -10,13 +10,13 @@
 
 enum alloc_fault {
     ALLOC_FAIL_ONCE,  /* the n-th from now fails */
-    ALLOC_FAIL_SINCE, /* so do all after it */
+    ALLOC_FAIL_SINCE, /* the n-th and all later ones fail */
 };
 
 void alloc_arm(long n, enum alloc_fault how);
 bool alloc_disarm(void); /* true if one failed */
 
-/* Blocks that are allocated now, by anybody. */
+/* The blocks that are allocated now, by the program and all its libraries. */
 long alloc_live(void);
 
 #endif

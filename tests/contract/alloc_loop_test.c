@@ -1,7 +1,6 @@
 /*
- * Every allocation failed in its turn, through claims on the caller's own loop:
- * every call-back comes, with a code where there was no memory, and nothing is
- * leaked.
+ * Fails every allocation in turn, in claims on the caller's own loop. Every
+ * callback comes, with a code if there was no memory, and nothing is leaked.
  */
 #include "../wait.h"
 #include "alloc_each.h"
@@ -65,7 +64,7 @@ static void on_finish(struct idem_claim *claim, int rc, bool lost, const struct 
         on.err = *err;
 }
 
-/* Every call-back comes, with a code where nothing else can be said. */
+/* Every callback comes; if there is no memory, with a code. */
 static void on_turn_until(const bool *flag) {
     int64_t end = wait_now_ms() + WAIT_LIMIT_S * 1000;
 
@@ -112,7 +111,7 @@ static int on_claim_and_finish(struct idem_error *err) {
     on.rc = 0;
     rc = on_say();
     if (rc != 0) {
-        err->code = rc; /* these have no place for a text */
+        err->code = rc; /* these functions have no place for an error text */
         memcpy(err->text, "finish", 7);
         return rc;
     }
@@ -139,7 +138,7 @@ static int on_all(struct idem_error *err) {
     return rc;
 }
 
-/* Freed while its answer is on its way: it is released behind it. */
+/* The handle is freed while the response is on its way: the record is released after it. */
 static int on_give_up(struct idem_error *err) {
     struct idem_args args = {.key = key_now};
     struct idem_host calls;

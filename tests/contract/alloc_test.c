@@ -1,6 +1,6 @@
 /*
- * Every allocation failed in its turn, through every blocking call: a clean
- * error or success, nothing leaked, and a store that is usable afterwards.
+ * Fails every allocation in turn, in every blocking call: each ends in a clean
+ * error or in success, leaks nothing, and leaves a usable store.
  */
 #include "../wait.h"
 #include "alloc_each.h"
@@ -107,7 +107,7 @@ static int open_and_close(struct idem_error *err) {
     return rc;
 }
 
-/* A folder of its own each time: nothing is there yet. */
+/* Each run has a directory of its own, so that open() creates everything. */
 static int open_anew(struct idem_error *err) {
     struct idem *h = NULL;
     char name[32];
@@ -168,7 +168,7 @@ static int call_with(const char *key, struct idem_outcome *out, struct idem_erro
     return idem_call(handle, guard, &args, function, NULL, out, err);
 }
 
-/* A record to look at. Its finish has time for a slow disk: nothing fails here. */
+/* A record to look up. No allocation fails here, so the finish has time for a slow disk. */
 static void done_make(void) {
     static const struct idem_policy patience = {.finish_timeout_ms = 120000};
     struct idem_args args = {.key = "done",
@@ -190,13 +190,13 @@ static void call_repeat(const char *key, struct idem_outcome *out, struct idem_e
                     function, NULL, out, err) == 0);
 }
 
-/* What came of the first call decides what the second may be told. */
+/* The outcome of the first call decides which outcomes the second may have. */
 static void check_after(const char *key, int rc, const struct idem_outcome *first) {
     unsigned ran = runs;
     struct idem_outcome out;
     struct idem_error err;
 
-    /* A claim that was given up is released in the background. */
+    /* A claim that the caller gave up is released in the background. */
     WAIT_UNTIL((call_repeat(key, &out, &err), rc != IDEM_E_UNKNOWN || out.verdict != IDEM_BUSY));
     if (rc != 0) {
         CHECK_INT(ran, 0);
@@ -205,9 +205,9 @@ static void check_after(const char *key, int rc, const struct idem_outcome *firs
         CHECK_INT(out.verdict, IDEM_REPLAY);
         CHECK_INT(out.result_len, 10);
     } else if (first->finish == IDEM_FINISH_STORED && first->said == IDEM_RESULT_RETRY) {
-        CHECK_INT(out.verdict, IDEM_RUN); /* it was released */
+        CHECK_INT(out.verdict, IDEM_RUN); /* the record was released */
     } else {
-        CHECK_INT(runs, 0); /* it may have happened: not again under hold */
+        CHECK_INT(runs, 0); /* the callback may have run: it does not run again under hold */
     }
     CHECK_INT(runs, out.verdict == IDEM_RUN);
     idem_outcome_release(&out);
@@ -229,7 +229,7 @@ static int call_anew(struct idem_error *err) {
     return call_rc;
 }
 
-/* As alloc_fail_each(), and after each failure the same key is asked for again. */
+/* As alloc_fail_each(); after each failure the test claims the same key again. */
 static void fail_each_call(enum alloc_fault how, enum idem_result result) {
     for (long n = 1;; n++) {
         bool failed;
@@ -311,7 +311,8 @@ static int call_waiting(struct idem_error *err) {
     return rc;
 }
 
-/* The first failure is not due for an hour: who comes then waits, and is told so. */
+/* The retry of the first failure is due in an hour, so the second caller waits, and then gets a
+ * verdict. */
 TEST(a_caller_waits_or_there_is_no_memory) {
     struct idem_args args = {.key = "busy", .key_len = 4, .with = &patient};
     struct idem_outcome out;
@@ -369,7 +370,8 @@ static int ask_time(struct idem_error *err) {
     return rc;
 }
 
-/* Settled with an attempt that it is not at: changes nothing, so that it can be repeated. */
+/* Settles an attempt that is not the current one. That changes nothing, so the test can repeat
+ * it. */
 static int settle(struct idem_error *err) {
     struct idem_settlement how = {.to = IDEM_DONE, .reason = "because", .attempt = 99};
     int rc = idem_settle(handle, &done_name, &how, err);

@@ -1,7 +1,7 @@
 /*
  * Verbs over many records: lists page by page, sweeps step by step, and claims
- * and finishes of a whole family of keys at once. The last are not judged one
- * by one: they fill a store.
+ * and finishes of a whole family of keys at once. The judge does not check
+ * those claims and finishes: they only fill a store.
  */
 #include "contract.h"
 

@@ -1,6 +1,6 @@
 /*
- * Connections and calls. Whatever goes wrong here ends the test with its line:
- * nothing is returned to be looked at but the store's own codes.
+ * Connections and calls. A fault here ends the test with its line. The
+ * functions return only the store's own codes.
  */
 #include "conn.h"
 
@@ -87,8 +87,8 @@ struct idem_record record_keep(const struct idem_record *record) {
     return copy;
 }
 
-/* Five seconds, which a server has to answer in by default, are over soon where a machine is busy:
-   a test that does not say how long it waits waits for longer. A folder has no such option. */
+/* A server has five seconds to respond by default, which a busy machine exceeds. So a test that
+ * sets no timeout gets a longer one. A directory has no such option. */
 static const char *url_patient(const char *url, char *out, size_t size) {
     bool folder = strncmp(url, "lmdb:", 5) == 0;
     bool connects = strstr(url, "connect_timeout=") != NULL;
@@ -190,7 +190,7 @@ void call_init(struct call *call, struct conn *conn, enum idem_op_kind kind,
         call->op.key = *key;
 }
 
-/* Takes over what is lent to a call-back, so that a test can look at it later. */
+/* Copies the memory that is lent to a callback, so that a test can look at it later. */
 static void call_take(struct call *call) {
     struct idem_op *op = &call->op;
 

@@ -1,7 +1,7 @@
 /*
- * The frame of the contract suite: which driver, which store, which clock, and
- * the program's main. What a failed test leaves behind goes with the program's
- * folder.
+ * The frame of the contract suite: the choice of driver, store and clock, and
+ * the program's main. Files that a failed test leaves behind go with the
+ * program's directory.
  */
 #include "contract.h"
 
@@ -19,8 +19,8 @@ static struct contract_case *cases, **cases_end = &cases;
 
 static struct {
     const struct contract_driver *driver;
-    char base[256];   /* the program's folder */
-    char folder[300]; /* the test's, in it */
+    char base[256];   /* the program's directory */
+    char folder[300]; /* the test's directory, inside `base` */
     char url[512];
     struct shared_clock *clock;
     struct idem_clock calls;
@@ -51,7 +51,7 @@ void contract_begin(void) {
     contract.driver->url(contract.folder, contract.url, sizeof(contract.url));
     clock_reset(contract.clock);
     if (contract.driver->begin != NULL) {
-        contract.clock->lease = contract.clock->wall; /* a server has one clock for both */
+        contract.clock->lease = contract.clock->wall; /* a server has one clock for both times */
         contract.driver->begin();
     }
     contract.calls = clock_calls(contract.clock);
@@ -131,7 +131,8 @@ void peer_wait(struct peer *peer) {
 void peer_stop(struct peer *peer) {
     int status;
 
-    /* A word, because peers inherit each other's pipes: their ends do not close. */
+    /* A word rather than end-of-file, because peers inherit each other's pipes, so the ends stay
+     * open. */
     peer_tell(peer, PEER_STOP);
     close(peer->to);
     CHECK(waitpid(peer->pid, &status, 0) == peer->pid);
@@ -139,7 +140,7 @@ void peer_stop(struct peer *peer) {
     close(peer->from);
 }
 
-/* Runs last: what it looks at was written by all the tests before. */
+/* Runs last, because it checks the rows that all earlier tests have met. */
 static void every_row_of_both_tables_was_met(void) {
     CHECK_INT(coverage_missing(), 0);
 }
@@ -153,7 +154,7 @@ static const struct contract_driver *driver_find(const struct contract_driver *d
     exit(2);
 }
 
-/* Takes --with=NAME out of the arguments; what is left is the frame's. */
+/* Takes --with=NAME out of the arguments and leaves the rest to the test frame. */
 static int take_driver(int argc, char **argv, const struct contract_driver *drivers, size_t n) {
     static const char option[] = "--with=";
     int left = 1;

@@ -1,15 +1,15 @@
 /*
  * The contract suite: written once, run on every driver.
  *
- * A driver's program names how a fresh store of its is reached, and calls
- * contract_main(). Each CONTRACT(a_sentence) runs in a process of its own on an
- * empty store, under clocks that the test moves. A second connection to the
- * same store is another(), another process is a peer.
+ * A driver's program names the URL of a fresh store and calls contract_main().
+ * Each CONTRACT(a_sentence) runs in a process of its own on an empty store,
+ * under clocks that the test moves. A second connection to the same store is
+ * another(), another process is a peer.
  *
  * The verbs below (claim, finish, settle, ...) look the record up before and
- * after: each is judged by the tables on top of what its test checks, and the
- * rows that were met are remembered over the whole program, so that the last
- * test can say that none was left out.
+ * after: the tables judge each verb on top of the test's own checks. The suite
+ * remembers which rows were met over the whole program, so that the last test
+ * can prove that all of them were.
  */
 #ifndef IDEM_CONTRACT_H
 #define IDEM_CONTRACT_H
@@ -20,34 +20,35 @@
 struct contract_driver {
     const char *name; /* chosen by --with=NAME; the first is the default */
 
-    /* The URL of a store that does not exist yet; `folder` is empty and goes afterwards. */
+    /* The URL of a store that does not exist yet. `folder` is an empty directory, which is removed
+     * afterwards. */
     void (*url)(const char *folder, char *url, size_t size);
 
-    /* The same with little room, filled by some MiB; NULL: there is no such thing. */
+    /* A store with little room, which some MiB fill; NULL: the driver has none. */
     void (*small)(const char *folder, char *url, size_t size);
 
-    /* How many things the closed store still holds; NULL: cannot be told. */
+    /* The number of items that the closed store still holds; NULL: the driver cannot count them. */
     size_t (*stored)(const char *folder);
 
-    /* Wake-ups must come well before this, which is the safety net. */
+    /* Wake-ups must come well before this time, which is the safety net. */
     int64_t slow_poll_ms;
 
-    /* Servers for the whole program, whose time is the shared clock's, and the emptying of them
-       before each test; NULL: there are none. */
+    /* Starts servers for the whole program, whose time is the shared clock's, and empties them
+     * before each test; NULL: the driver has no servers. */
     void (*start)(const char *folder, int clock_fd);
     void (*begin)(void);
     void (*stop)(void);
 
-    /* Who waits for a key that has no record yet is woken this much later. */
+    /* A waiter for a key that has no record yet is woken after this time. */
     int64_t poll_ms;
 
-    /* Lists are in no order, and may tell twice what moves meanwhile. */
+    /* Lists have no order, and may name an entry twice if the store changes meanwhile. */
     bool unordered;
 
-    /* It removes what has expired by itself, whenever it likes. */
+    /* The store removes expired records by itself, at any time. */
     bool sweeps_itself;
 
-    /* Counts of other connections are known this much later. */
+    /* Counts of other connections are visible after this time. */
     int64_t tally_ms;
 };
 
@@ -79,7 +80,7 @@ void contract_register(struct contract_case *it);
     CONTRACT_REGISTER(name, name##_run)                                                            \
     static void name(struct conn *c)
 
-/* Nothing is open yet: the body may fork. */
+/* No connection is open yet: the body may fork. */
 #define CONTRACT_BARE(name)                                                                        \
     static void name(void);                                                                        \
     static void name##_run(void) {                                                                 \
@@ -99,7 +100,7 @@ const struct idem_clock *contract_clock(void);
 /* One more connection to this test's store. It is closed after the test. */
 struct conn *another(enum host_kind kind);
 
-/* Both clocks of the store go on. */
+/* Advances both clocks of the store. */
 void advance(int64_t ms);
 struct idem_time now(void);
 
@@ -110,13 +111,13 @@ struct peer {
     int to, from;
 };
 
-/* Forks; nothing may be open yet. The child opens a connection and obeys each word. */
+/* Forks; no connection may be open yet. The child opens one and obeys each word. */
 struct peer peer_start(void (*obey)(struct conn *c, char word));
-void peer_tell(struct peer *peer, char word); /* does not wait for it to be done */
-void peer_wait(struct peer *peer);            /* for one word to be done */
+void peer_tell(struct peer *peer, char word); /* does not wait until the peer is done */
+void peer_wait(struct peer *peer);            /* waits until the peer is done with one word */
 void peer_stop(struct peer *peer);
 
-/* Verbs: a key is named by text, under the prefix "t:" and scope none. */
+/* Verbs: a test names a key by text, under the prefix "t:" and scope none. */
 
 #define LEASE_MS 30000
 #define TTL_MS 3600000
@@ -149,7 +150,7 @@ enum idem_ack finish(struct conn *c, const char *key, struct idem_finish_in in);
 enum idem_ack finish_at(struct conn *c, const struct idem_record_key *key,
                         struct idem_finish_in in);
 
-/* State IDEM_ABSENT if there is none. */
+/* The record's state is IDEM_ABSENT if there is none. */
 struct idem_record peek(struct conn *c, const char *key);
 struct idem_record peek_at(struct conn *c, const struct idem_record_key *key);
 
@@ -164,14 +165,14 @@ struct counted {
 };
 struct counted count(struct conn *c, const char *key, enum idem_count_how how, int64_t value);
 
-/* All entries that the filter names, in pages of `page`; kept. */
+/* Returns a kept copy of all entries that the filter names, read in pages of `page`. */
 struct listed {
     struct idem_entry *entries;
     size_t n;
 };
 struct listed list_all(struct conn *c, const char *prefix, struct idem_list_in in, size_t page);
 
-/* Sweeps to the end in steps of `step`; how many went. */
+/* Sweeps to the end in steps of `step` and returns the number of removed records. */
 size_t sweep_all(struct conn *c, size_t step);
 struct idem_stats stats(struct conn *c);
 
@@ -179,7 +180,7 @@ struct idem_stats stats(struct conn *c);
 void claim_many(struct conn *c, const char *stem, unsigned n, const struct idem_claim_in *in);
 void finish_many(struct conn *c, const char *stem, unsigned n, const struct idem_finish_in *in);
 
-/* Runs the key to done in one breath. */
+/* Claims the key and finishes it with done. */
 void run_done(struct conn *c, const char *key, unsigned owner, const char *result);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * The contract of call-backs: once, from the loop, never after cancel or close;
+ * The contract of callbacks: once, from the loop, never after cancel or close;
  * on level- and edge-triggered hosts alike.
  */
 #include "contract.h"
 
 #define QUIET_MS 40
 
-/* How many kinds of operations the store has. */
+/* The number of kinds of operations that the store has. */
 static unsigned kinds_n;
 
 static void kinds_count(const struct conn *c) {
@@ -158,7 +158,7 @@ CONTRACT(an_operation_may_be_submitted_again_from_inside_its_call_back) {
     CHECK_INT(call.op.out.count.value, 50);
 }
 
-/* The operations are freed right after: who touches them then is seen by a sanitizer. */
+/* The operations are freed right after close: a sanitizer sees a store that still touches them. */
 CONTRACT(closing_with_operations_under_way_calls_nothing) {
     for (unsigned turns = 0; turns < 3; turns++) {
         struct conn *other = another(HOST_POLL);
@@ -186,7 +186,7 @@ CONTRACT(closing_with_operations_under_way_calls_nothing) {
 #define WAVES 5
 #define WAVE 30
 
-/* Some wait for the loop, some for their turn, some are being written when it closes. */
+/* At close some operations wait for the loop, some for their turn, and some are being written. */
 CONTRACT(closing_in_the_middle_of_waves_of_operations_calls_nothing) {
     for (unsigned round = 0; round < 5; round++) {
         struct conn *other = another(round % 2 == 0 ? HOST_POLL : HOST_EDGE);
@@ -251,7 +251,7 @@ CONTRACT(closing_from_inside_a_call_back_is_safe) {
     CHECK_INT(claim(c, "k", claim_by(1)).verdict, IDEM_RUN);
 }
 
-/* Closes the one connection there is, which may be the last of the process. */
+/* Closes the only connection, which may be the last of the process. */
 CONTRACT(the_last_connection_may_close_from_inside_a_call_back) {
     struct idem_record_key key = key_of("k");
     struct call call;
@@ -287,7 +287,7 @@ CONTRACT(many_operations_at_once_are_all_answered_on_an_edge_triggered_host) {
     many_at_once(another(HOST_EDGE), "edge");
 }
 
-/* Each answer brings the next question, so that edges come while others are handled. */
+/* Each response brings the next operation, so that edges come while others are handled. */
 static void chains_run(struct conn *c) {
     unsigned left[8];
     struct call calls[8];

@@ -94,7 +94,7 @@ CONTRACT(a_claim_repeated_after_its_lease_is_still_its_owners) {
     CHECK_INT(peek(c, "k").attempt, 1);
 }
 
-/* Running live, running over, done, failed: in each the other fingerprint learns nothing. */
+/* In each state (running live, running over, done, failed) the other fingerprint learns nothing. */
 CONTRACT(another_fingerprint_is_told_before_progress) {
     struct idem_claim_in mine = claim_by(1), other = claim_by(2), prober = claim_by(3);
     struct idem_claim_in rerun = rerun_by(4, 0), lock = lock_by(5);

@@ -1,10 +1,10 @@
 /*
- * The contract of finishes: the rows of the second table, and what a late or a
- * repeated owner is told.
+ * The contract of finishes: the rows of the second table, and the verdicts of
+ * late and repeated finishes.
  */
 #include "contract.h"
 
-/* Every finish there is, by one owner. */
+/* Every finish that an owner can make. */
 static struct idem_finish_in finish_of(unsigned owner, enum idem_owner_action action) {
     switch (action) {
     case IDEM_OWNER_DONE:
@@ -97,7 +97,7 @@ CONTRACT(nobody_but_the_owner_finishes) {
     check_all_lost(c, "t", 2);
 }
 
-/* A late copy of its claim made the same owner run again; what it says of the first run is late. */
+/* A late copy of its claim made the same owner run again; a finish of the first run is late. */
 CONTRACT(a_word_about_an_earlier_attempt_is_lost) {
     struct idem_finish_in late = done_by(1, 200, "of the first"), due = late;
 
@@ -218,7 +218,7 @@ CONTRACT(release_gives_a_failure_back_with_its_count) {
     CHECK_INT(claim(c, "k", rerun_by(3, 2)).record.attempt, 3);
 }
 
-/* Who takes a lock where somebody vanished, and gives it back, has settled nothing. */
+/* An owner that takes over the lock of a vanished one, and gives it back, has settled nothing. */
 CONTRACT(release_of_a_lock_leaves_an_uncertain_record_uncertain) {
     CHECK_INT(claim(c, "k", claim_by(1)).verdict, IDEM_RUN);
     advance(LEASE_MS + 1);

@@ -1,7 +1,7 @@
 /*
- * The invariants of the design, each tried over all that a claim can say. (4,
- * a superseded owner changes nothing, is with the finishes; 5, a replay is
- * byte-identical, with the sizes; 9 is the front doors'.)
+ * The invariants of the design, each tried over all possible claims. (Two are
+ * elsewhere: 4, a superseded owner changes nothing, is with the finishes; 5, a
+ * replay is byte-identical, is with the sizes. The front doors test 9.)
  */
 #include "contract.h"
 
@@ -10,7 +10,7 @@
 
 #include "protocol/record_key.h"
 
-/* Calls fn with every policy a claim may bring, one after the other. */
+/* Calls fn with each policy that a claim may have. */
 static void each_claim(void (*fn)(struct idem_claim_in in, void *data), void *data) {
     for (unsigned bits = 0; bits < 3 * 2 * 3 * 2 * 2 * 2; bits++) {
         struct idem_claim_in in = claim_by(1000 + bits);
@@ -189,7 +189,7 @@ CONTRACT(time_is_the_stores_and_nobody_elses) {
     CHECK_INT(claim(c, "k", rerun_by(2, 0)).record.attempt, 2);
 }
 
-/* A caller that stopped waiting cannot know whether its claim arrived; it says release. */
+/* A caller that stopped waiting cannot know whether its claim arrived, so it sends release. */
 CONTRACT(a_claim_given_up_is_released_by_its_owner_id) {
     struct idem_record_key key = key_of("k");
     struct call given_up, release;
@@ -205,7 +205,7 @@ CONTRACT(a_claim_given_up_is_released_by_its_owner_id) {
         release.op.in.finish = release_by(i + 1);
         CHECK_INT(call_run(&release), 0);
         CHECK_INT(release.op.out.finish.ack, IDEM_ACK);
-        /* sleep: what is forgotten too late or too early would show by then */
+        /* sleep: a record that is removed too late or too early would show by then */
         conn_idle(c, 2);
         CHECK_INT(peek(c, "k").state, IDEM_ABSENT);
     }
@@ -213,7 +213,7 @@ CONTRACT(a_claim_given_up_is_released_by_its_owner_id) {
 
 #define BLOCK ((size_t)100 << 10)
 
-/* Claims and finishes until there is no room; how many were done. */
+/* Claims and finishes until there is no room; returns the number of keys that are done. */
 static unsigned fill_up(struct conn *c, const unsigned char *block) {
     for (unsigned i = 0; i < 400; i++) {
         struct idem_finish_in done = done_by(i + 1, (int32_t)i, "");
@@ -270,7 +270,7 @@ CONTRACT_BARE(a_full_store_says_so_and_loses_nothing) {
         CHECK(memcmp(told.record.result.at, block, BLOCK) == 0);
         keep_reset();
     }
-    /* Who was let in can say what came of it. */
+    /* An owner that claimed before the store was full can store its outcome. */
     CHECK_INT(finish(&conn, "early", done_by(9000, 200, "small")), IDEM_ACK);
     advance(HOLD_TTL_MS + LEASE_MS + 120000);
     CHECK(sweep_all(&conn, 10) > 0);

@@ -142,7 +142,7 @@ CONTRACT(a_list_is_filtered_by_prefix) {
     CHECK_INT(listed_n(c, "a:x", any), 0);
 }
 
-/* A name is prefix + hash without a mark between them. */
+/* A name is prefix + hash without a separator. */
 CONTRACT(the_hash_of_a_record_is_not_taken_for_its_prefix) {
     struct idem_record_key key = key_in("a", "");
     struct listed all;
@@ -200,7 +200,7 @@ CONTRACT(a_list_of_at_most_none_is_refused_or_empty) {
         CHECK_INT(call.rc, IDEM_E_INVALID);
 }
 
-/* Between two pages some go and some come; what stays is seen exactly once. */
+/* Between two pages some records go and some come; those that stay are seen exactly once. */
 CONTRACT(what_stays_is_listed_once_while_others_come_and_go) {
     struct conn *other = another(HOST_POLL);
     struct idem_claim_in in = claim_by(1);
@@ -236,7 +236,8 @@ CONTRACT(what_stays_is_listed_once_while_others_come_and_go) {
         CHECK(seen[i] == 1 || (contract_driver()->unordered && seen[i] > 0));
 }
 
-/* What the closed store holds; one that sweeps by itself is waited for. */
+/* Checks the number of items in the closed store. A store that sweeps by itself gets time to do
+ * so. */
 static bool stored_is(size_t want) {
     const struct contract_driver *driver = contract_driver();
 
@@ -271,7 +272,7 @@ CONTRACT(a_sweep_removes_in_bounded_steps_all_that_has_expired_and_nothing_else)
     CHECK(stored_is(101));
 }
 
-/* A finish moves the expiry; whatever found the record by the old one must not remove it. */
+/* A finish moves the expiry; an index entry with the old expiry must not remove the record. */
 CONTRACT(a_sweep_goes_by_the_last_expiry_of_a_record) {
     struct idem_claim_in brief = claim_by(1);
     struct idem_finish_in done = done_by(1, 200, "r");
@@ -319,7 +320,8 @@ static void make_many_and_die(struct conn *c, char word) {
     kill(getpid(), SIGKILL);
 }
 
-/* Whatever the dead had meant to write down later; how many sweeps it takes is not promised. */
+/* A killed process leaves behind writes that it had deferred. The number of sweeps that they
+ * take is not promised. */
 CONTRACT_BARE(what_a_killed_process_made_is_swept_in_the_end) {
     struct peer peer = peer_start(make_many_and_die);
     struct conn *c = another(HOST_POLL);

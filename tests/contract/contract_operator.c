@@ -1,6 +1,6 @@
 /*
- * The contract of what operators do: look up, settle, forget, counts, time; and
- * that a store remembers over its closing.
+ * The contract of operators' actions: look up, settle, forget, counts, time;
+ * and that a store keeps its records when it is closed.
  */
 #include "../wait.h"
 #include "contract.h"
@@ -85,7 +85,7 @@ CONTRACT(a_live_lease_is_settled_and_forgotten_by_force_only) {
     CHECK_INT(finish(c, "f", renew_by(1, LEASE_MS)), IDEM_LOST);
 }
 
-/* Not even in the operator's own words: what it says is no repetition. */
+/* Even the operator's own outcome, sent by the old owner, is no repetition. */
 CONTRACT(an_operator_clears_the_owner) {
     static const unsigned char nobody[IDEM_OWNER_LEN];
 
@@ -112,7 +112,8 @@ CONTRACT(a_settlement_for_another_attempt_settles_nothing) {
     CHECK_INT(settle(c, "k", second), 0);
 }
 
-/* Of two operators who have seen it uncertain, the second settles nothing, at the same attempt. */
+/* Two operators have both seen the record uncertain. The second settles nothing, at the same
+ * attempt. */
 CONTRACT(a_settlement_for_another_state_settles_nothing) {
     struct idem_settle_in as_failed = settle_to(IDEM_FAILED, 1, "the first"),
                           as_done = settle_to(IDEM_DONE, 0, "the second");
@@ -159,7 +160,7 @@ CONTRACT(errors_name_a_record_by_its_hash_and_never_by_its_key) {
     char hex[IDEM_HEX_LEN + 1];
 
     idem_record_key_hex(&key, hex);
-    hex[12] = '\0'; /* as errors show it */
+    hex[12] = '\0'; /* as errors show the hash */
     for (unsigned i = 0; i < 3; i++) {
         struct call call;
 
@@ -198,7 +199,7 @@ CONTRACT(counts_by_state_are_exact) {
     CHECK_INT(s.issued + s.done + s.failed, 0);
 }
 
-/* Whether all that the test counts has come; one event may come before another. */
+/* True once all events of the test are counted; one may be counted before another. */
 static bool counts_came(const struct idem_stats *before, const struct idem_stats *after) {
     return after->events[IDEM_EVENT_RUN] >= before->events[IDEM_EVENT_RUN] + 5 &&
            after->events[IDEM_EVENT_SUPERSEDED] >= before->events[IDEM_EVENT_SUPERSEDED] + 3;

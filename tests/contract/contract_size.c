@@ -1,6 +1,4 @@
-/*
- * The contract of sizes and bytes: whatever is put in comes out as it was.
- */
+/* The contract of sizes and bytes: every value comes back byte for byte. */
 #include "contract.h"
 #include "protocol/record_key.h"
 
@@ -11,7 +9,7 @@ static void fill(unsigned char *at, size_t len, unsigned seed) {
         at[i] = (unsigned char)(i * 31 + (i >> 8) * 7 + seed);
 }
 
-/* Around the places where a store may change its way: pages, overflow pages, powers of two. */
+/* Sizes at which a store may switch its format: pages, overflow pages, powers of two. */
 CONTRACT(a_replay_is_byte_identical_to_the_result_of_any_size) {
     const size_t sizes[] = {
         0,    1,    2,    255,  256,   1000,  1900,    2030,           2040,      4000,
@@ -63,7 +61,7 @@ CONTRACT(a_failure_keeps_a_result_of_any_size_through_the_next_run) {
     free(bytes);
 }
 
-/* Keys to 4 KiB, of every byte value, none of which meets another. */
+/* Keys to 4 KiB, of every byte value, none of which collides with another. */
 CONTRACT(keys_of_every_byte_and_length_are_told_apart) {
     static const size_t lengths[] = {1, 2, 31, 32, 33, 255, 256, 511, 512, 4095, IDEM_KEY_MAX};
     unsigned char bytes[IDEM_KEY_MAX];
@@ -166,7 +164,7 @@ CONTRACT(numbers_are_kept_to_their_ends) {
     }
 }
 
-/* Beyond what 32 bits of seconds since 1970 can say. */
+/* Times beyond the range of 32 bits of seconds since 1970. */
 CONTRACT(a_life_of_two_hundred_years_is_one) {
     const int64_t years = (int64_t)200 * 365 * 24 * 3600 * 1000;
     struct idem_claim_in in = claim_by(1);

@@ -1,6 +1,7 @@
 /*
- * The contract of wake-ups: who waits for a key is told when it is in force,
- * then at each finish of that key by anybody, soon, and never after unwatch.
+ * The contract of wake-ups: a waiter for a key is woken when its watch is in
+ * force, then soon after each finish of that key by any owner, and never after
+ * unwatch.
  */
 #include "contract.h"
 
@@ -36,13 +37,14 @@ static void waiter_stop(struct waiter *waiter) {
     waiter->conn->store->driver->unwatch(waiter->conn->store, &waiter->watch);
 }
 
-/* Turns until it was woken `wakes` times, which must not take the safety net's time. */
+/* Turns the loop until the waiter was woken `wakes` times, which must take less time than the
+ * safety net. */
 static void waiter_expect(struct waiter *waiter, unsigned wakes) {
     TURN_UNTIL_WITHIN(waiter->conn, contract_driver()->slow_poll_ms * 9 / 10,
                       waiter->wakes >= wakes);
 }
 
-/* In force: the first wake-up has come. */
+/* The watch is in force once the first wake-up has come. */
 static void waiter_begin(struct waiter *waiter, struct conn *c, const char *key) {
     *waiter = (struct waiter){0};
     waiter_start(waiter, c, key);
@@ -60,7 +62,7 @@ CONTRACT(a_watch_is_woken_once_when_it_is_in_force) {
     CHECK_INT(waiter.wakes, 1);
 }
 
-/* The six ways in which something ends, each on a key of its own. */
+/* The six ways in which a claim ends, each on a key of its own. */
 static const char endings[] = "dfrusg";
 
 static void end_by(struct conn *c, char word) {
@@ -88,7 +90,7 @@ static void end_by(struct conn *c, char word) {
     }
 }
 
-/* Claims each key, waits for it, has it ended by `end`, and must be told. */
+/* Claims each key, waits for it, and has `end` end it: the waiter must be woken. */
 static void each_ending(struct conn *c, void (*end)(char word, void *data), void *data) {
     for (const char *word = endings; *word != '\0'; word++) {
         const char key[] = {*word, '\0'};
@@ -152,8 +154,8 @@ static void run_the_round(struct conn *c, char word) {
     run_done(c, key, 7, "r");
 }
 
-/* The other process may be done before the wish is in force, or while, or after: where the
-   look after a wake-up comes too early, another wake-up must follow. Nothing is polled. */
+/* The other process may finish before, while or after the watch comes into force. If the lookup
+ * after a wake-up comes too early, another wake-up must follow. Nothing is polled. */
 CONTRACT_BARE(no_finish_falls_between_the_wish_and_the_wake_up) {
     struct peer peer = peer_start(run_the_round);
     struct conn *c = another(HOST_POLL);
@@ -193,7 +195,7 @@ CONTRACT(all_waiters_for_one_key_are_woken) {
     }
 }
 
-/* One edge for all that happened while the host was away. */
+/* The host sees one edge for all that happened while it was away. */
 CONTRACT(a_host_that_was_away_is_told_of_all_that_ended_meanwhile) {
     struct conn *waiting[2] = {another(HOST_POLL), another(HOST_EDGE)};
     struct waiter waiters[2][8];
@@ -231,7 +233,7 @@ CONTRACT(a_waiter_is_woken_again_and_again) {
     waiter_stop(&waiter);
 }
 
-/* A waiter that went must not take the others of its connection with it. */
+/* A waiter that ends must not take the others of its connection with it. */
 CONTRACT(a_waiter_that_leaves_takes_nobody_along) {
     struct conn *other = another(HOST_POLL);
     struct waiter stays, leaves, same;
@@ -285,7 +287,7 @@ static void stop_the_other(struct waiter *waiter) {
     struct waiter *other = waiter->data;
 
     if (waiter->wakes == 2 && other->data != NULL) {
-        other->data = NULL; /* only one of the two does it */
+        other->data = NULL; /* only one of the two stops the other */
         wakes_when_stopped = (unsigned)other->wakes;
         waiter_stop(other);
     }
@@ -364,7 +366,8 @@ CONTRACT(closing_with_waiters_calls_nothing) {
     CHECK_INT(forget(c, "k", false), 0);
 }
 
-/* More finishes than anything between the two could hold, while nobody looks. */
+/* More finishes than any buffer between the two could hold, while the waiter's loop stands
+ * still. */
 CONTRACT(a_waiter_that_was_away_is_woken_after_any_number_of_finishes) {
     struct conn *other = another(HOST_POLL);
     struct idem_record_key key = key_of("busy");

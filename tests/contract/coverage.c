@@ -1,6 +1,6 @@
 /*
- * The set of rows met: one byte per rule, in memory that the forked tests share.
- * Without coverage_share() nothing is remembered.
+ * The set of rules met: one byte per rule, in memory that the forked tests share.
+ * Without coverage_share() nothing is recorded.
  */
 #include "coverage.h"
 

@@ -1,6 +1,6 @@
 /*
- * Which rows of the two tables were met through a driver, by all the test
- * processes of one program together.
+ * Records which rows of the two tables were met through a driver, by all the
+ * test processes of one program together.
  */
 #ifndef IDEM_CONTRACT_COVERAGE_H
 #define IDEM_CONTRACT_COVERAGE_H
@@ -11,7 +11,7 @@ void coverage_share(void); /* before the first fork */
 void coverage_claim(const struct idem_claim_rule *rule);
 void coverage_finish(const struct idem_finish_rule *rule);
 
-/* How many rows were never met; each is named on stderr. */
+/* Returns the number of rows that were never met, and names each on stderr. */
 unsigned coverage_missing(void);
 
 #endif

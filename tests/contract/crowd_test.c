@@ -1,11 +1,12 @@
 /*
- * Many threads in many processes ask at once, each over a connection of its
- * own, and the answers must be those of some order of the operations: for each
- * key one is searched for that agrees with the pure core, with every answer,
- * with what was before what, and with the record that is found at the end.
+ * Many threads in many processes send operations at once, each over a
+ * connection of its own. The responses must be those of some sequential order:
+ * for each key the test searches for an order that agrees with the pure core,
+ * with every response, with which operation ended before which began, and with
+ * the record that is found at the end.
  *
- * Time stands still while the crowd asks, and moves between two rounds; so the
- * model knows what the store's clock said. IDEM_SEED=N replays the questions
+ * Time stands still while the crowd runs, and moves between two rounds; so the
+ * model knows the time on the store's clock. IDEM_SEED=N replays the operations
  * (not their interleaving), IDEM_LONG=1 runs the long form.
  */
 #include "../wait.h"
@@ -22,7 +23,7 @@
 #define PROCESSES 2
 #define THREADS 3
 #define WORKERS (PROCESSES * THREADS)
-#define ASKED_MAX 8 /* by one worker in one round */
+#define ASKED_MAX 8 /* the operations of one worker in one round */
 
 struct crowd {
     pthread_barrier_t barrier;
@@ -73,7 +74,7 @@ static void ask(struct worker *w, const struct question *q) {
     asked->answer = call_brief(&call);
 }
 
-/* Several at once on one connection, answered in whatever order. */
+/* Several operations at once on one connection; the responses come in any order. */
 static void ask_together(struct worker *w, const struct question *a, const struct question *b) {
     struct asked *asked_a = asked_new(w, a), *asked_b = asked_new(w, b);
     struct call call_a, call_b;
@@ -91,7 +92,7 @@ static void ask_together(struct worker *w, const struct question *a, const struc
     asked_b->answer = call_brief(&call_b);
 }
 
-/* A claim that is given up: it happened, or not, and not after its release. */
+/* A claim that the worker gives up: the store applied it or not, but never after its release. */
 static void ask_and_give_up(struct worker *w, struct question *q) {
     struct question release = {.kind = IDEM_OP_FINISH, .key = q->key};
     struct asked *asked = asked_new(w, q);
@@ -137,7 +138,7 @@ static void *worker_main(void *data) {
         crowd_meet(w->crowd);
         worker_round(w);
         crowd_meet(w->crowd);
-        /* Every now and then one leaves and comes back. */
+        /* Every now and then a worker closes its connection and comes back. */
         if (rng_below(&w->rng, 50) == 0) {
             conn_close(&w->conn);
             conn_open(&w->conn, w->crowd->url, HOST_POLL, &calls);
@@ -164,7 +165,7 @@ static void process_main(struct crowd *crowd, unsigned process) {
 
 static volatile sig_atomic_t ended;
 
-/* A worker that failed would leave the others waiting for it. */
+/* A worker that failed would leave the others waiting at the barrier. */
 static void child_ended(int signal_number) {
     int status, saved = errno;
 
@@ -222,7 +223,7 @@ static void crowd_judge(struct crowd *crowd, struct conn *conn, struct slot *slo
     keep_reset();
 }
 
-/* Runs the crowd; this process only looks, between the rounds. */
+/* Runs the crowd; this process only checks, between the rounds. */
 static void crowd_run(const char *options, uint64_t seed, unsigned rounds) {
     static const int64_t steps[] = {0, 1, 500, 1000, 1000, 5000, 5000, 20000, 60000};
     struct crowd *crowd =

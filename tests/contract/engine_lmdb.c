@@ -1,6 +1,4 @@
-/*
- * The embedded store: a folder, and the test's clock by call-backs.
- */
+/* The embedded store: a directory, and the test's clock through callbacks. */
 #include "engine.h"
 
 #include "store/lmdb/lmdb_store.h"
@@ -9,7 +7,7 @@ void engine_start(const char *folder, const char *options, struct shared_clock *
                   char *url, size_t size) {
     (void)clock;
     (void)clock_fd;
-    /* A process that is slow while it opens, closes or grows the store is waited for. */
+    /* The store waits for a process that is slow while it opens, closes or grows it. */
     lmdb_patience = (struct lmdb_patience){.door = 120, .stop = 120, .busy = 120, .length = 120};
     snprintf(url, size, "lmdb:%s/store?%s", folder, options);
 }

@@ -1,6 +1,6 @@
 /*
- * A Redis of the test's own, whose time of day is the test's. It judges leases by
- * the same clock.
+ * A Redis of the test's own, whose time of day is the test's. Redis judges
+ * leases by the same clock.
  */
 #include "engine.h"
 #include "model.h"

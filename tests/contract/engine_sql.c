@@ -1,6 +1,6 @@
 /*
- * A PostgreSQL of the test's own, whose time of day is the test's. It judges leases by the same
- * clock.
+ * A PostgreSQL of the test's own, whose time of day is the test's. PostgreSQL
+ * judges leases by the same clock.
  */
 #include "engine.h"
 #include "model.h"

@@ -1,7 +1,7 @@
 /*
- * The poll host is the library's own; the edge-triggered one is written here,
+ * The poll host is the library's own. The edge-triggered host is written here,
  * as strict as nginx: one notice per edge, and none that was missed is
- * repeated. Fails only where the system has no descriptors left.
+ * repeated. A host fails only if the system has no descriptors left.
  */
 #include "host.h"
 

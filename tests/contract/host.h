@@ -1,6 +1,7 @@
 /*
- * Two hosts for the tests: poll(2), which tells again what was not read, and
- * epoll(7) with EPOLLET, which tells once. A driver must serve both alike.
+ * Two hosts for the tests: poll(2), which reports unread data at each turn, and
+ * epoll(7) with EPOLLET, which reports them once. A driver must serve both
+ * alike.
  */
 #ifndef IDEM_CONTRACT_HOST_H
 #define IDEM_CONTRACT_HOST_H
@@ -20,11 +21,11 @@ struct host {
     void *sink;
 };
 
-/* 0, or -1 with errno. */
+/* Returns 0, or -1 with errno. */
 int host_init(struct host *host, enum host_kind kind);
 void host_release(struct host *host);
 
-/* Who is told; to be called before the first turn. */
+/* Sets the callbacks; to be called before the first turn. */
 void host_sink(struct host *host, void (*ready)(void *, int, int), void (*timeout)(void *),
                void *sink);
 
@@ -33,7 +34,7 @@ void host_sink_loop(struct host *host, struct idem_loop *loop);
 
 struct idem_host host_calls(struct host *host);
 
-/* Sleeps at most max_ms, tells what happened. 0, or -1 with errno. */
+/* Waits for events for at most max_ms and reports them. Returns 0, or -1 with errno. */
 int host_turn(struct host *host, int64_t max_ms);
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * The judge. Pure but for the difference that it prints.
- */
+/* The judge. Pure, except that it prints the difference. */
 #include "judge.h"
 
 #include <inttypes.h>
@@ -24,7 +22,7 @@ static bool same_owner(const struct idem_record *record, const unsigned char *ow
     return memcmp(record->owner, owner, IDEM_OWNER_LEN) == 0;
 }
 
-/* A token that was issued to nobody in particular is not met by a caller who is somebody. */
+/* A token that was issued without a binding does not match a caller that has one. */
 static bool binding_fits(const struct idem_record *record, const struct idem_claim_in *in) {
     if (!record->bound || !in->has_bind)
         return record->bound == in->has_bind;
@@ -99,7 +97,7 @@ static bool held(const char *name, bool same) {
     (number(#field ".len", (int64_t)got->field.len, (int64_t)want->field.len) &&                   \
      held(#field, same_bytes(got->field, want->field)))
 
-/* Whatever a lease that is over, or a retry that is due, has ended at. */
+/* Compares two ends of a lease or a back-off. Once both are over, their times do not matter. */
 static bool ends(const char *name, int64_t got, int64_t want, struct idem_time now) {
     return (got <= now.lease && want <= now.lease) || number(name, got, want);
 }

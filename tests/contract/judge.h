@@ -1,8 +1,9 @@
 /*
- * What an operation must do to a record, worked out beside the driver: the rule
- * of the table that decides, and whether two records say the same.
+ * The effect that an operation must have on a record, worked out independently
+ * of the driver: the rule of the table that decides, and whether two records are
+ * equal.
  *
- * The facts of a rule are found here a second time, from their meaning in
+ * The judge derives the facts of a rule a second time, from their meaning in
  * table.h, so that a slip in protocol.c does not vouch for itself.
  */
 #ifndef IDEM_CONTRACT_JUDGE_H
@@ -16,8 +17,8 @@ const struct idem_claim_rule *judge_claim(const struct idem_record *record,
 const struct idem_finish_rule *judge_finish(const struct idem_record *record,
                                             const struct idem_finish_in *in, struct idem_time now);
 
-/* Says on stderr what the first difference is. Fields that do not apply are not compared,
-   nor when a lease or a back-off that is over has ended. */
+/* Prints the first difference on stderr. Fields that do not apply are not compared, nor is the
+ * end of a lease or a back-off that is over. */
 bool judge_equal(const struct idem_record *got, const struct idem_record *want,
                  struct idem_time now);
 

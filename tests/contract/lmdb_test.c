@@ -1,6 +1,6 @@
 /*
- * The contract on the embedded store, with both ways to sync, and what is this
- * driver's own: options of its URL, and a clock that never goes back.
+ * The contract on the embedded store, with both ways to sync, and the features
+ * of this driver alone: options of its URL, and a clock that never goes back.
  */
 #include "contract.h"
 
@@ -33,7 +33,8 @@ static size_t entries_of(MDB_txn *txn, const char *table) {
     return stat.ms_entries;
 }
 
-/* Read past the driver. Every record and every nonce has its one place in the index. */
+/* Reads the database without the driver. Every record and every nonce has exactly one entry in
+ * the index. */
 static size_t lmdb_stored(const char *folder) {
     char path[512];
     size_t records, aux;
@@ -58,7 +59,7 @@ static const struct contract_driver drivers[] = {
     {"sync=always", url_sync_always, small_sync_always, lmdb_stored, 2000},
 };
 
-/* The clock of one machine, turned by hand while the other goes on. */
+/* The clock of one machine, which the test moves while the other keeps running. */
 static void turn_wall(int64_t ms) {
     struct shared_clock *clock = contract_clock()->data;
 
@@ -96,8 +97,8 @@ CONTRACT(time_does_not_go_back_over_a_closing_either) {
     CHECK_INT(time_of(another(HOST_POLL)), before);
 }
 
-/* Schedules go by the date: a clock that was ahead for a moment must not make every step
-   until then look like the same one. */
+/* Schedules follow the date. If the clock was ahead for a moment, the driver must not treat
+ * every step until then as the same one. */
 CONTRACT(the_date_follows_the_machines_clock_back) {
     struct call call;
     int64_t before = time_of(c);
@@ -120,7 +121,7 @@ static int try_claim(struct conn *c, const char *name) {
     return call_run(&call);
 }
 
-/* Judged by such a clock everything would be forgotten, or kept for ever. */
+/* By such a clock every record would be expired, or none ever. */
 CONTRACT(a_clock_that_jumped_by_more_than_a_day_is_refused_until_it_is_right) {
     for (int sign = -1; sign <= 1; sign += 2) {
         run_done(c, sign < 0 ? "back" : "forward", 1, "r");
@@ -180,7 +181,7 @@ static void claim_and_die(struct conn *c, char word) {
     kill(getpid(), SIGKILL);
 }
 
-/* Nothing of the dead stands in the way of the living but its lease. */
+/* A process that died leaves nothing in the way of the living but its lease. */
 CONTRACT_BARE(a_process_that_was_killed_leaves_its_lease_and_nothing_else) {
     struct peer peer = peer_start(claim_and_die);
     struct conn *c = another(HOST_POLL);
@@ -193,7 +194,7 @@ CONTRACT_BARE(a_process_that_was_killed_leaves_its_lease_and_nothing_else) {
 }
 
 int main(int argc, char **argv) {
-    /* A process that is slow while it opens, closes or grows the store is waited for. */
+    /* The store waits for a process that is slow while it opens, closes or grows it. */
     lmdb_patience = (struct lmdb_patience){.door = 120, .stop = 120, .busy = 120, .length = 120};
     return contract_main(argc, argv, drivers, sizeof(drivers) / sizeof(drivers[0]));
 }

@@ -1,6 +1,6 @@
 /*
- * The model and its questions. Pure but for the pool of byte strings, which is
- * made once before anything is asked.
+ * The model and its random questions. Pure except for the pool of byte strings,
+ * which is made once before the first question.
  */
 #include "model.h"
 
@@ -112,7 +112,7 @@ static void question_settle(struct rng *rng, struct idem_settle_in *in) {
         in->reason = pool_bytes(rng, 12);
 }
 
-/* Never 0: of two who add nothing nobody could tell which was the last. */
+/* Never 0: if two operations add nothing, their order cannot be found. */
 static void question_count(struct rng *rng, struct idem_count_in *in) {
     *in = (struct idem_count_in){
         .how = (enum idem_count_how)PICK(rng, IDEM_COUNT_ADD, IDEM_COUNT_RAISE, IDEM_COUNT_NEXT),
@@ -227,7 +227,7 @@ static uint64_t mix_fingerprint(uint64_t hash, const struct idem_fingerprint *fp
 
 enum model_times model_times;
 
-/* What such a store cannot tell is left out. */
+/* Clears the times that such a store does not return. */
 static void times_clear(struct idem_record *r, bool all, bool live) {
     if (model_times == MODEL_EXACT)
         return;
@@ -239,7 +239,7 @@ static void times_clear(struct idem_record *r, bool all, bool live) {
         r->expires = r->created = r->changed = r->prior.expires = 0;
 }
 
-/* Of what judge_equal() compares. */
+/* A digest of the fields that judge_equal() compares. */
 static uint64_t record_digest(const struct idem_record *r) {
     const int64_t numbers[] = {
         r->state, r->lock,      r->kept,    r->final,   r->released, r->bound,  r->attempt,
@@ -261,7 +261,7 @@ static uint64_t record_digest(const struct idem_record *r) {
     return mix_fingerprint(hash, &r->prior.fingerprint);
 }
 
-/* A refused token tells nothing; a result comes only with the verdicts that hand it out. */
+/* A refused token reveals nothing; a result comes only with the verdicts that hand it out. */
 static uint64_t claim_digest(enum idem_verdict verdict, const struct idem_record *record) {
     struct idem_record copy = *record;
 

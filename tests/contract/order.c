@@ -1,8 +1,8 @@
 /*
- * The search for an order. An operation whose answer says that it changed
- * nothing is taken as soon as it fits, for any order that has it later is as
- * good with it now; only the others are tried in turn, and no state is tried
- * twice. What was given up happened, or not.
+ * The search for an order. An operation whose response shows that it changed
+ * nothing is taken as soon as it fits: any order that has it later is as good
+ * with it now. Only the others are tried in turn, and no state is tried twice.
+ * An operation that was given up may have happened or not.
  */
 #include "order.h"
 
@@ -18,7 +18,7 @@ struct search {
     unsigned long tried;
 };
 
-/* The records of one process hold pointers into the pool: the bytes say it all. */
+/* The records of one process hold pointers into the pool, so equal bytes are equal records. */
 static uint64_t state_hash(uint64_t taken, const struct slot *slot) {
     uint64_t hash = taken * 0x9e3779b97f4a7c15u;
     const unsigned char *at = (const unsigned char *)slot;
@@ -36,7 +36,7 @@ static bool seen_before(struct search *s, uint64_t hash) {
     return seen;
 }
 
-/* Nothing that is still to come was answered before this was asked. */
+/* An operation may come next only if no other one ended before it began. */
 static bool may_be_next(const struct search *s, uint64_t taken, unsigned i) {
     if (taken & ((uint64_t)1 << i))
         return false;
@@ -52,7 +52,7 @@ static bool fits(const struct search *s, unsigned i, struct slot *slot) {
     return s->asked[i]->given_up || brief_equal(&answer, &s->asked[i]->answer);
 }
 
-/* Whatever the record was, this answer goes with no change of it. */
+/* A response that fits any record and changes none. */
 static bool changed_nothing(const struct asked *asked) {
     int64_t what = asked->answer.what;
 
@@ -76,7 +76,7 @@ static bool changed_nothing(const struct asked *asked) {
 
 static bool search(struct search *s, uint64_t taken, struct slot *slot);
 
-/* Takes operation i and goes on; *slot is changed if that leads to an end. */
+/* Takes operation i and continues; *slot changes if the search succeeds. */
 static bool search_with(struct search *s, uint64_t taken, unsigned i, struct slot *slot) {
     struct slot after = *slot;
 

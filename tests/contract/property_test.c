@@ -1,7 +1,7 @@
 /*
- * Random operations, one after the other, against the pure core: every answer
- * and every record that is looked up must be what the model says. Time is the
- * test's. IDEM_SEED=N replays a case, IDEM_LONG=1 runs the long form.
+ * Random operations, one after the other, against the pure core: every response
+ * and every record that is looked up must be as in the model. The test sets the
+ * time. IDEM_SEED=N replays a case, IDEM_LONG=1 runs the long form.
  */
 #include "contract.h"
 #include "coverage.h"
@@ -68,7 +68,7 @@ static void check_brief(struct world *w, const struct question *q, const struct 
     exit(1);
 }
 
-/* Asks the store, and says what field of the record it was, where it was one. */
+/* Looks up the key; if the record is wrong, prints the field that differs. */
 static void check_lookup(struct world *w, unsigned key) {
     struct question q = question_lookup(key);
     struct brief want = slot_brief(&w->slots[key], world_now(w)), got;
@@ -82,14 +82,14 @@ static void check_lookup(struct world *w, unsigned key) {
     check_brief(w, &q, &got, &want);
 }
 
-/* Mostly what makes sense: the owner that the record has. */
+/* Mostly an owner with a chance of success: the one in the record. */
 static unsigned likely_owner(struct world *w) {
     unsigned key = rng_below(&w->rng, MODEL_KEYS);
 
     return w->slots[key].record.state == IDEM_RUNNING ? w->slots[key].record.owner[1] : 0;
 }
 
-/* The row that decides must say what the model will. */
+/* The row that decides must give the same verdict as the model. */
 static int64_t row_says(const struct world *w, const struct question *q) {
     const struct idem_record *record = &w->slots[q->key].record;
 
@@ -189,7 +189,7 @@ static void agree(const char *options, uint64_t seed, unsigned steps) {
     world_end(&w);
 }
 
-/* One seed where it was given; otherwise `n` of them. */
+/* One seed if IDEM_SEED is set; otherwise `n` of them. */
 static void agree_over_seeds(const char *options, unsigned n, unsigned steps) {
     if (getenv("IDEM_SEED") != NULL)
         n = 1;
@@ -201,14 +201,14 @@ static void agree_over_seeds(const char *options, unsigned n, unsigned steps) {
 TEST_IN(random_operations_agree_with_the_pure_core_on_a_server, 1200) {
     coverage_share();
     agree_over_seeds("", long_form() ? 100 : SEEDS, 1500);
-    /* What is random and never happens is not tested; a few seeds do not meet everything. */
+    /* A row that random operations never meet is not tested; a few seeds do not meet all rows. */
     CHECK(getenv("IDEM_SEED") != NULL || (!long_form() && SEEDS < 12) || coverage_missing() == 0);
 }
 #else
 TEST_IN(random_operations_agree_with_the_pure_core_under_sync_off, 1200) {
     coverage_share();
     agree_over_seeds("sync=off", long_form() ? 500 : 16, 4000);
-    /* What is random and never happens is not tested. */
+    /* A row that random operations never meet is not tested. */
     CHECK(getenv("IDEM_SEED") != NULL || coverage_missing() == 0);
 }
 

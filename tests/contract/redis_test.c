@@ -1,6 +1,6 @@
 /*
- * The contract on Redis, in every arrangement of servers. Their time of day is
- * the tests'.
+ * The contract on Redis, in every arrangement of servers. The tests set the
+ * servers' time of day.
  */
 #include "contract.h"
 

@@ -1,6 +1,6 @@
 /*
- * The contract on PostgreSQL and on MariaDB, by every way that leads to them. Their time of day is
- * the tests'.
+ * The contract on PostgreSQL and on MariaDB, over every kind of connection. The
+ * tests set the servers' time of day.
  */
 #include "contract.h"
 
@@ -16,7 +16,7 @@ static void stop(void) {
     farm_stop(&farm);
 }
 
-/* Nobody sweeps but the tests. */
+/* Only the tests sweep. */
 static void url(const char *folder, char *out, size_t size) {
     (void)folder;
     farm_url(&farm, "&sweep=no", out, size);

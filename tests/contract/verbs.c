@@ -1,7 +1,7 @@
 /*
  * The verbs of the contract's tests. Each operation is predicted from the
- * record before it: by the row that the judge finds, and by the pure protocol,
- * which says what the record must be after it. The driver must agree with both.
+ * record before it: the judge finds the row that decides, and the pure protocol
+ * computes the record after it. The driver must agree with both.
  */
 #include "contract.h"
 #include "coverage.h"
@@ -130,7 +130,7 @@ struct idem_record peek(struct conn *c, const char *key) {
     return peek_at(c, &at);
 }
 
-/* What the pure protocol makes of a claim. */
+/* The response that the pure protocol computes for a claim. */
 static struct told claim_expected(const struct idem_record *before,
                                   const struct idem_claim_in *in) {
     struct idem_record record = *before, fresh = {.state = IDEM_ABSENT};
@@ -145,7 +145,7 @@ static struct told claim_expected(const struct idem_record *before,
     return told;
 }
 
-/* Of what a claim's answer does not tell. */
+/* Copies the times that the response to a claim lacks. */
 static void times_copy(struct idem_record *to, const struct idem_record *from) {
     to->lease_end = from->lease_end;
     to->expires = from->expires;
@@ -155,9 +155,9 @@ static void times_copy(struct idem_record *to, const struct idem_record *from) {
     to->prior.expires = from->prior.expires;
 }
 
-/* What comes with a claim's answer. Somebody else's token looks like none: what comes with that
-   refusal is not looked at. A result is sent with the verdicts that hand it out; with the others
-   it may be left out. */
+/* Compares the response to a claim. Another caller's token looks like none, so the record that
+ * comes with that refusal is ignored. A result is sent with the verdicts that hand it out; with
+ * the others it may be left out. */
 static bool claim_tells(const struct told *got, const struct told *want) {
     struct idem_record record = got->record;
 

@@ -1,6 +1,6 @@
 /*
- * What an operator asks for, as far as it needs no server: reading, tokens, origins, the line that
- * is left of it.
+ * An operator's request, as far as it needs no server: parsing, tokens,
+ * origins, and its line in the audit.
  */
 #include "core/admin_request.h"
 
@@ -10,7 +10,7 @@
 #define HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 static int read_one(const char *text, struct idem_admin_request *ret, struct idem_error *err) {
-    static struct idem_arena arena; /* until the next one: the request points into it */
+    static struct idem_arena arena; /* until the next call, because the request points into it */
 
     idem_arena_free(&arena);
     idem_arena_init(&arena, 1 << 16);
@@ -175,7 +175,7 @@ TEST(the_longest_line_is_whole) {
     idem_admin_line(&audit, line);
     CHECK_HAS(line, "\\u007f...\"}");
     CHECK(line[strlen(line) - 1] == '}');
-    memset(who, 'w', sizeof(who)); /* cut where it is plain, too */
+    memset(who, 'w', sizeof(who)); /* it is cut without escapes, too */
     idem_admin_line(&audit, line);
     CHECK_HAS(line, "www...\",\"address\"");
 }

@@ -6,12 +6,12 @@ which no output is shown.
 """
 import re
 
-ELSEWHERE = ("sql", "mysql")  # run by tests/tx/docs_test.py
-SHOWN = ("", "sh")  # drawings; and what shown.py checks and mostly does not run
+ELSEWHERE = ("sql", "mysql")  # tests/tx/docs_test.py runs these
+SHOWN = ("", "sh")  # drawings; and examples that shown.py checks, but mostly does not run
 
 
 def name_of(text):
-    """For a line of TAP, where # has a meaning."""
+    """Returns a name for a line of TAP, where # has a meaning."""
     return re.sub(r"[^A-Za-z0-9 ._/-]", " ", text)[:70]
 
 
@@ -21,17 +21,17 @@ def of_markdown(text):
 
 
 def prose(text):
-    """Everything but the fences."""
+    """Returns everything but the fences."""
     return re.sub(r"^```\w*\n.*?^```$", "", text, flags=re.S | re.M)
 
 
 def unfenced(text):
-    """Examples that nobody would find: indented instead of fenced."""
+    """Returns examples that the other functions would miss: indented instead of fenced."""
     return re.findall(r"(?<=\n\n)    \S.*", prose(text))
 
 
 def anchors(text):
-    """What a link can lead to behind a #, as GitHub makes it: a title that comes again is counted."""
+    """Yields the targets of links (after #), as GitHub makes them: a repeated title gets a number."""
     seen = {}
     for title in re.findall(r"^#+ (.*)$", prose(text), re.M):
         name = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
@@ -59,7 +59,7 @@ def of_mdoc(text):
         yield mdoc_kind(example), example
 
 
-# What the example of the header leaves to its reader.
+# The code around the example of the header, which the reader has to write.
 AROUND = """#include <err.h>
 #include <idem.h>
 

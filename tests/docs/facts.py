@@ -1,10 +1,10 @@
-"""Numbers and names that pages repeat from the source: each is compared with where it comes from."""
+"""Numbers and names that pages repeat from the source: each is compared with its source."""
 import os
 import re
 
 import examples
 
-# Rows of run.md, and the exit status that each is about.
+# Rows of run.md, each with its exit status.
 EXITS = {"somebody runs it now": "CLI_BUSY", "nobody knows whether it happened": "CLI_UNCERTAIN",
          "the key was used for another command line": "CLI_MISMATCH", "it failed for good": "CLI_DEAD",
          "the store cannot be reached": "CLI_STORE"}
@@ -49,7 +49,7 @@ class Facts:
     def room(self, page):
         source = self.read("src/metric/metric_board.h")
         meant = tuple(int(re.search(rf"#define {name} (\d+)", source).group(1)) - 1
-                      for name in ("BOARD_ROUTES", "BOARD_STORES"))  # the last is for the rest
+                      for name in ("BOARD_ROUTES", "BOARD_STORES"))  # the last one stands for all others
         said = re.search(r"room for (\d+) routes and (\d+) stores", page.text)
         self.equal(f"{page.name}: there is room for as much as it says",
                    said and tuple(map(int, said.groups())), meant)
@@ -68,7 +68,7 @@ class Facts:
                     "\n".join(lost))
 
     def translation(self, page):
-        """It shows what README.md shows, in the same order; what is for people may differ."""
+        """The page has the examples of README.md, in the same order; text may differ."""
         first = self.read("README.md")
         kinds = [[kind for kind, _ in examples.of_markdown(text)] for text in (page.text, first)]
         self.equal(f"{page.name}: it has the examples of README.md", *kinds)
@@ -85,7 +85,7 @@ class Facts:
         self.report(not lost, f"{page.name}: it leads wherever README.md does", "\n".join(lost))
 
     def measured(self, page):
-        """Figures of what an operation costs are those that were measured."""
+        """The figures are those of benchmarks.md."""
         table = page.text.split("| operations a second |")[1].split("\n\n")[0]
         said = re.findall(r"\d+(?:[.,]\d+)+", table)
         there = re.findall(r"\d+(?:\.\d+)?", self.read("docs/benchmarks.md").replace(",", ""))
@@ -94,7 +94,7 @@ class Facts:
                     "\n".join(lost))
 
     def headers(self, page):
-        """A header of ours is one that the source knows."""
+        """Each header named Idem... occurs in the source."""
         if not hasattr(self, "known"):
             self.known = set()
             for folder in ("src", "web"):
@@ -115,7 +115,7 @@ class Facts:
         return any(re.search(form, self.read(path), re.M) for form in forms)
 
     def promises(self, page):
-        """Each promise has a test, and each test that is named is there."""
+        """Each promise has a test, and each test that the page names exists."""
         rows = [row for table in re.findall(r"^\| promise \|.*\n\|[-|]+\n((?:\|.*\n)+)", page.text, re.M)
                 for row in table.splitlines()]
         bare = [row for row in rows if not re.search(r"\| `[\w/.]+:\w+`(?:, `[\w/.]+:\w+`)* \|$", row)]

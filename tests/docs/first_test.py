@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The commands that README begins with: `make run` and `make run-command`, as the Makefile starts them once they are
-built. Prints TAP.
+"""The commands with which README begins: `make run` and `make run-command`, as the Makefile starts them after the
+build. Prints TAP.
 
     first_test.py SOURCE IDEM SHOP
 """

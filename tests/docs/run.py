@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Runs what the documents show, each page in a folder of its own, with what this build installs.
+"""Runs the examples of the documents, each page in a directory of its own, with the files that this build installs.
 
-C is compiled; a fence ```c whose first line is /* NAME */ is a file of that name besides. Settings
-are read, and each of their policies is used. A fence ```nginx is a whole configuration, and passes
-nginx -t with the module; one whose first line is # NAME is a file of that name besides. A fence ```js is a module that can be read, and what it imports is there.
-A fence ```console is a session: each line that begins
-with `$ ` is run by sh, and what follows must be its output, where `...` in a line stands for
-anything; stdout and stderr are compared together. It exits with 0: one that fails shows its status
-(`; echo "status $?"`). The commands of a manual have no output: each
-must succeed, in a store of its own. Fences ```sql and ```mysql are run by tests/tx/docs_test.py. What
-is shown only (```sh, commands in a sentence) is looked up (shown.py), and so are numbers and names
-that are repeated from the source (facts.py).
+C is compiled; a ```c fence whose first line is /* NAME */ also becomes a file of that name. Settings are read, and
+each of their policies is used. A ```nginx fence is a whole configuration, and passes nginx -t with the module; one
+whose first line is # NAME also becomes a file of that name. A ```js fence is a module that parses, and its imports
+exist.
+
+A ```console fence is a session: sh runs each line that begins with `$ `, and the lines after it must be its output,
+where `...` in a line stands for any text; stdout and stderr are compared together. Each command exits with 0; the
+example of a failure prints its status (`; echo "status $?"`). The commands of a manual show no output: each must
+succeed, in a store of its own.
+
+tests/tx/docs_test.py runs the ```sql and ```mysql fences. shown.py looks up commands that are only shown (```sh, and
+commands in a sentence), and facts.py the numbers and names that pages repeat from the source.
 
     run.py SOURCE BUILD PAGE...
 """
@@ -21,7 +23,7 @@ import signal
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True  # the source may belong to somebody else
+sys.dont_write_bytecode = True  # the source may belong to another user
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -50,7 +52,7 @@ def file_write(path, text):
 
 
 def steps(session):
-    """Pairs of a command and the lines that must follow."""
+    """Splits a session into pairs of a command and the lines that must follow."""
     pairs = []
     for line in session:
         if line.startswith("$ "):
@@ -61,14 +63,14 @@ def steps(session):
 
 
 def key_of(section):
-    """How `idem run` gets its key under a policy: a comment `; --vars ...` gives what its
-    expressions need."""
+    """Returns the flags for the key of `idem run` under a policy: a comment `; --vars ...` gives the variables of its
+    expressions."""
     flags = re.search(r"^; (--.*)$", section, re.M)
     return flags.group(1) if flags else "--key ini"
 
 
 def processes_in(folder):
-    """The processes that a session has left running there."""
+    """Returns the processes that a session has left running in the directory."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -82,11 +84,11 @@ def processes_in(folder):
 
 
 def processes_end(folder):
-    """By SIGTERM: a gateway that is killed leaves its folder in /tmp."""
+    """With SIGTERM, because a gateway that is killed leaves its directory in /tmp."""
     for pid in processes_in(folder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    until("what a session began has ended", lambda: not processes_in(folder))
+    until("the session's processes have ended", lambda: not processes_in(folder))
 
 
 def matches(want, got):
@@ -104,7 +106,7 @@ class Page:
         self.name, self.numbers = os.path.basename(path), {}
         with open(path, encoding="utf-8") as file:
             self.text = file.read()
-        # Who runs this may have something at these ports.
+        # Other programs on this machine may use these ports.
         self.ports = {name: str(free_port()) for name in ("8080", "9000", "9100")}
 
     def ported(self, text):
@@ -116,8 +118,8 @@ class Page:
 
     def run_console(self, text):
         for command, want in steps(self.ported(text).splitlines()):
-            # A gateway has a store of its own, as where neither says one; root's is its workers', who may not have
-            # ended when root runs a command.
+            # Each gateway gets a store of its own, its default without IDEM_STORE. If the tests run as root, that
+            # store belongs to its workers, which may not have ended before a later command of root's.
             command = re.sub(r"^idem gateway ", r"IDEM_STORE=lmdb:$PWD/gateway \g<0>", command)
             done = self.installed.sh(command, self.folder)
             report(done.returncode == 0 and matches(want, done.stdout),
@@ -125,7 +127,7 @@ class Page:
                    f"\ngot, with status {done.returncode}:\n{done.stdout}")
 
     def run_c(self, text):
-        """It compiles without a warning, and a whole program links; a session may run it."""
+        """The code compiles without a warning, and a whole program links; a session may run the program."""
         number = self.number("c")
         named = re.match(r"/\* (\S+\.\w+) \*/\n", text)
         name = named.group(1) if named else f"example{number}.c"
@@ -156,7 +158,7 @@ class Page:
         named = re.match(r"# (\S+\.conf)\n", text)
         name = named.group(1) if named else f"nginx{number}.conf"
         text = self.ported(text)
-        if "access_log" not in text:  # nginx would open the system's, which is root's
+        if "access_log" not in text:  # nginx would open the system's log, which is root's
             text = re.sub(r"^http \{", r"\g<0> access_log off;", text, flags=re.M)
         file_write(f"{self.folder}/{name}", text)
         for made in ("logs", "modules"):
@@ -167,7 +169,7 @@ class Page:
         report(done.returncode == 0, f"{self.name}: nginx takes configuration {number}", done.stdout)
 
     def run_js(self, text):
-        """A page's script is not run: it has no page here."""
+        """The script is only parsed, because it needs a page."""
         number = self.number("js")
         file_write(f"{self.folder}/example{number}.mjs", text)
         imports = re.sub(r"'\.?/idem\.js'", f"'{os.path.abspath(sys.argv[1])}/web/idem.js'",
@@ -179,7 +181,7 @@ class Page:
                done.stdout)
 
     def stage(self, command):
-        """What a manual's command takes for granted: programs, and a run that vanished."""
+        """Prepares the programs and the vanished run that a manual's command needs."""
         self.installed.sh("rm -rf store", self.folder)
         for program in re.findall(r"(?<= )\./[\w-]+", command):
             file_write(f"{self.folder}/{program}", "#!/bin/sh\nexit 0\n")
@@ -222,14 +224,14 @@ class Page:
         report(not hidden, f"{self.name}: its examples are fenced", "\n".join(hidden))
 
 
-# What who comes from an annotation looks for.
+# The attributes of an annotation that a reader of the page may know from elsewhere.
 ATTRIBUTES = """prefix key duration removeKeyWhenFinished removeKeyWhenError message type scene
     uniqueKeyPrefix keyTimeout keyPrefix expireTime allowParam paramName tokenExpression
     return-cached-result max-retry-count retry-interval-ms sourceType""".split()
 
 
 def check_annotations(installed, page):
-    """Each attribute has a row, and what the row names is there."""
+    """Each attribute has a row, and each name in the row exists."""
     rows = [line.split("|")[1:-1] for line in page.text.split("## Behaviours")[0].splitlines()
             if line.startswith("| ") and not line.startswith("| there")]
     named = " ".join(row[0] for row in rows)
@@ -263,7 +265,7 @@ def check_problems(page):
 
 def page_run(installed, path):
     with tempfile.TemporaryDirectory(prefix="idem-docs.") as folder:
-        os.chmod(folder, 0o755)  # a gateway's workers are another user than root
+        os.chmod(folder, 0o755)  # a gateway's workers run as another user than root
         page, before = Page(installed, path, folder), count
         page.run()
         if path.endswith(".md"):

@@ -1,9 +1,9 @@
-"""What a page shows without its output: fences ```sh, and commands within a sentence.
+"""Commands that a page shows without their output: ```sh fences, and commands within a sentence.
 
 Each command of a fence begins with a word that is known here. The flags of `idem` are looked up in
-its help, make's targets in the Makefile, packages, units and examples among those that there are.
-What needs no server is run besides: `idem run` and `idem list` in a store of the page's own,
-`idem sign` with the secrets that the page has made, and `idem migrate --print`.
+its help, make's targets in the Makefile, and packages, units and examples must exist. Commands that
+need no server also run: `idem run` and `idem list` in a store of the page's own, `idem sign` with the
+secrets that the page has made, and `idem migrate --print`.
 """
 import os
 import re
@@ -13,7 +13,7 @@ import examples
 
 FLAG = re.compile(r"^  (?:(-[a-zA-Z]), )?(--[a-z0-9-]+)", re.M)
 ENDS = {"|", ";", "&", "&&", "||", "(", ")"}
-# The shell's own and the system's; `happened` is the reader's, and configure nginx's.
+# Words of the shell and the system; `happened` is the reader's program, and configure nginx's.
 FOREIGN = ("curl", "export", "grep", "mkdir", "tail", "wc", "./configure", "./happened")
 
 
@@ -24,7 +24,7 @@ def words_of(text):
 
 
 def commands(text):
-    """Each simple command of a fence, as words, without where its output goes."""
+    """Yields each simple command of a fence, as words, without its redirections."""
     for line in text.replace("\\\n", " ").splitlines():
         line = re.sub(r"^[\d*]+( +[\d*]+){4} +", "", line)  # of a crontab
         words = []
@@ -38,7 +38,7 @@ def commands(text):
 
 
 def in_sentences(text):
-    """`idem COMMAND ...` between words; `idem MODE` is nginx's directive."""
+    """Yields `idem COMMAND ...` from the text; `idem MODE` is nginx's directive."""
     for span in re.findall(r"`(idem [^`]+)`", examples.prose(text)):
         words = span.split()
         if words[1].strip(";") not in ("off", "lock", "reject", "replay"):
@@ -60,7 +60,7 @@ class Shown:
         return self.helps[command]
 
     def idem(self, words):
-        """What is wrong with idem COMMAND --flag..., up to a lone --."""
+        """Returns the faults of idem COMMAND --flag..., up to a lone --."""
         command, words = words[1], words[2:]
         known = self.help(command)
         if not known:
@@ -78,7 +78,7 @@ class Shown:
         return [f"there is no make {word}" for word in words[1:] if "=" not in word and word not in targets]
 
     def apt(self, words):
-        """Our own packages are those of debian/control; others are Debian's nginx."""
+        """Idem's own packages are those of debian/control; others are Debian's nginx."""
         ours = re.findall(r"^Package: (\S+)", self.read("debian/control"), re.M)
         names = [re.sub(r"^\./dist/(.*)_\*\.deb$", r"\1", word) for word in words[2:]]
         return [f"no package {name}" for name in names if name not in ours + ["nginx", "nginx-light"]]
@@ -101,7 +101,7 @@ class Shown:
         return [] if words[0] in FOREIGN else [f"{words[0]} is not known to {os.path.basename(__file__)}"]
 
     def runnable(self, words):
-        """The command with a store here, if it needs no server; otherwise nothing."""
+        """Returns the command with the page's own store, if it needs no server; otherwise None."""
         if words[0] != "idem" or words[1] not in ("run", "list", "sign", "migrate") or \
                 (words[1] == "migrate" and "--print" not in words):
             return None

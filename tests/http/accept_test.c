@@ -1,4 +1,4 @@
-/* What a client takes: Accept and Accept-Encoding. */
+/* The types and codings that a client accepts: Accept and Accept-Encoding. */
 #include "http/http_field.h"
 
 #include "heap_text.h"

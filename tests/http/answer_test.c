@@ -1,4 +1,4 @@
-/* Stored answers: which headers belong to one, and its bytes. */
+/* Stored responses: the headers that belong to one, and its bytes. */
 #include "http/http_answer.h"
 
 #include "heap_text.h"
@@ -10,7 +10,7 @@ static const struct idem_http_header two[] = {H("Content-Type", "text/plain"), H
 
 static unsigned char bytes[4096];
 
-/* The whole in `bytes`; its length. */
+/* Writes the whole response into `bytes` and returns its length. */
 static size_t encode(int status, const struct idem_http_header *headers, size_t n, const char *body,
                      size_t body_len) {
     size_t size = idem_http_answer_size(headers, n, body_len);
@@ -26,7 +26,7 @@ static size_t encode(int status, const struct idem_http_header *headers, size_t 
     return size;
 }
 
-/* Reads a copy of exactly that length, so that a read beyond it is seen. */
+/* Reads a copy of exactly that length, so that a sanitizer sees a read beyond its end. */
 static int decode(size_t len) {
     struct idem_http_text copy = text_n((const char *)bytes, len);
     struct idem_http_answer answer = {.status = -1};
@@ -86,7 +86,7 @@ TEST(how_long_a_body_is_decoded_is_no_header_of_the_answer) {
         CHECK_INT(idem_http_answer_begin(&out, bytes, sizeof(bytes), 200, headers, 2),
                   IDEM_E_INVALID);
     }
-    /* Only as the first; and never one of the backend's. */
+    /* The outcome header stands first, and the backend cannot set it. */
     headers[1] = idem_http_decoded_print(&all[0], room);
     headers[0] = two[1];
     CHECK_INT(idem_http_answer_begin(&out, bytes, sizeof(bytes), 200, headers, 2), IDEM_E_INVALID);

@@ -5,7 +5,7 @@
 
 #define NOW 1700000000 /* Tue, 14 Nov 2023 22:13:20 GMT */
 
-/* -1: it is none. */
+/* -1: not a date. */
 static int64_t date_at(const char *value, int64_t now) {
     struct idem_http_text text = text_n(value, strlen(value));
     int64_t at = -1;

@@ -1,5 +1,5 @@
-/* A text that is a heap block of exactly its length, so that the sanitizers see one byte too many.
- */
+/* A text in a heap block of exactly its length, so that the sanitizers see a read one byte
+ * beyond it. */
 #ifndef IDEM_TEST_HTTP_HEAP_TEXT_H
 #define IDEM_TEST_HTTP_HEAP_TEXT_H
 

@@ -5,7 +5,7 @@
 
 static unsigned char packed[1 << 16];
 
-/* Behind what there is. */
+/* The text follows the bytes that are there already. */
 static size_t pack(size_t at, const char *bytes, size_t len, int window_bits) {
     z_stream z = {0};
 
@@ -106,7 +106,8 @@ TEST(a_damaged_byte_is_seen) {
 
     for (size_t i = 0; i < len; i++) {
         packed[i] ^= 0x55;
-        /* In the header: time, flags of the compressor, and system say nothing. */
+        /* Bytes 4 to 9 of the header are not checked: the time, the compressor's flags, the system.
+         */
         if (i < 4 || i > 9)
             CHECK_INT(unpack(len, 8, 1000), IDEM_E_CORRUPT);
         packed[i] ^= 0x55;
@@ -131,7 +132,7 @@ TEST(what_follows_must_be_gzip_too) {
     CHECK_INT(unpack(two, 5, 5), 0);
 }
 
-/* In pieces of `step`. */
+/* Decodes in pieces of `step`. */
 static struct idem_http_decoded measured(size_t len, size_t step, size_t max) {
     struct idem_http_text copy = text_n((const char *)packed, len);
     struct idem_http_measure m;

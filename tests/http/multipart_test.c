@@ -73,7 +73,7 @@ static void part_take(void *data, const void *bytes, size_t len) {
         ((char *)mempcpy(parts + n, bytes, len))[0] = '\0';
 }
 
-/* In pieces of each length: all must give the same. */
+/* Parses in pieces of each length: all must give the same. */
 static const char *split_of(const char *type, const char *body) {
     struct idem_http_delimiter read = delimiter(type);
     static char first[sizeof(parts)];

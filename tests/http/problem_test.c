@@ -6,7 +6,8 @@
 
 typedef size_t form(const struct idem_http_problem *, char *, size_t);
 
-/* The text, of which every shorter piece was written within its room. */
+/* Writes the text into every smaller buffer too, and checks that each write stays within its
+ * room. */
 static char *whole(form *write, const struct idem_http_problem *problem) {
     size_t len = write(problem, NULL, 0);
     char *all = malloc(len + 1);
@@ -155,7 +156,8 @@ TEST(any_text_is_harmless_in_a_page) {
     free(page);
 }
 
-/* The message is the operator's, and may need a joiner; the reason is anybody's. */
+/* The message is the operator's, and may need a zero-width joiner; the reason may come from any
+ * client. */
 TEST(what_nobody_sees_in_a_reason_is_shown) {
     struct idem_http_problem problem = {
         .kind = IDEM_HTTP_FAILED,

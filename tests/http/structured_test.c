@@ -1,4 +1,4 @@
-/* Structured fields: the shapes of RFC 9651, as far as they are read here. */
+/* Structured fields: the shapes of RFC 9651 that the parser supports. */
 #include "http/http_structured.h"
 
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static bool say_parameters(struct idem_sf *sf) {
     return next == IDEM_SF_END;
 }
 
-/* An item with its parameters, to the end of the field: what was read, or "bad". */
+/* Reads an item with its parameters, to the end of the field; "bad" if it is not valid. */
 static const char *item(const char *value) {
     struct idem_http_text text = text_n(value, strlen(value));
     struct idem_sf sf = idem_sf_of(text);
@@ -56,7 +56,7 @@ static const char *item(const char *value) {
     return said;
 }
 
-/* What is between the parentheses, which the dictionary has found right. */
+/* Prints the inner list, which the dictionary has found valid. */
 static void say_list(struct idem_http_text text) {
     struct idem_sf sf = idem_sf_of(text);
     struct idem_sf_bare bare;
@@ -177,7 +177,8 @@ TEST(an_item_has_parameters) {
     CHECK_STR(item("text/html;charset=utf-8"), "token(text/html);charset=token(utf-8)");
     CHECK_STR(item("1;a;b=?0;c=\"x;y\""), "integer(1);a=boolean(1);b=boolean(0);c=string(x;y)");
     CHECK_STR(item("1;  a=2;*b=3"), "integer(1);a=integer(2);*b=integer(3)");
-    CHECK_STR(item("1;a=1;a=2"), "integer(1);a=integer(1);a=integer(2)"); /* who asks decides */
+    CHECK_STR(item("1;a=1;a=2"),
+              "integer(1);a=integer(1);a=integer(2)"); /* the caller decides which one counts */
     CHECK_STR(item("1;"), "bad");
     CHECK_STR(item("1; "), "bad");
     CHECK_STR(item("1;A=1"), "bad");
@@ -237,7 +238,7 @@ TEST(a_member_may_be_a_list) {
     CHECK_STR(dictionary("a=(1;)"), "bad");
 }
 
-/* As a field that several lines make, or one that is missing. */
+/* A field of several lines, or a missing one. */
 TEST(nothing_is_read_of_nothing) {
     struct idem_sf sf = idem_sf_of((struct idem_http_text){NULL, 0});
     struct idem_sf_member member;

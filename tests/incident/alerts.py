@@ -1,6 +1,6 @@
 """A Prometheus that reads a gateway every second, with the example alerts of contrib/prometheus.
 
-They fire at once: how long a state has to last is a matter of their own test (idem.rules.test.yml).
+The alerts fire at once: another test (idem.rules.test.yml) covers how long a state has to last.
 """
 import json
 import os
@@ -23,7 +23,7 @@ scrape_configs:
 
 
 class Prometheus:
-    """On a free port, in a folder of its own."""
+    """Runs on a free port, in a directory of its own."""
 
     def __init__(self, folder, port):
         self.folder, self.port = folder, free_ports(1)[0]
@@ -40,7 +40,7 @@ class Prometheus:
                                             preexec_fn=follow_parent)
 
     def value(self, name):
-        """That with which an alert fires; 0: it does not. None: there is no answer."""
+        """Returns the value with which an alert fires; 0: it does not fire. None: Prometheus does not respond."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/alerts", timeout=LIMIT) as answer:
                 alerts = json.load(answer)["data"]["alerts"]

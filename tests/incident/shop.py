@@ -1,5 +1,5 @@
-"""The backend of an incident, and its customers: an outage in which half of the orders are taken and
-none is answered, and a recovery after which each order is there at most once.
+"""The backend of an incident, and its customers: an outage in which the backend takes half of the orders and answers
+none, and a recovery after which each order exists at most once.
 
 Both speak HTTP/1.1 on asyncio, each in a thread of its own, because an incident is fifty thousand requests.
 """
@@ -25,17 +25,17 @@ class Loop:
 
 
 async def head_read(reader):
-    """The first line, and the headers by their lower-case names."""
+    """Returns the first line, and the headers by their lower-case names."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     fields = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
     return lines[0], {name.lower(): value for name, value in fields.items()}
 
 
 class Shop:
-    """A backend on a socket. POST makes an order, named by X-Order; GET tells whether there is one, by the
-    Idem-Downstream-Key that came with it. While it is `out`, it takes half of the orders and answers nobody: of each
-    four, o-0 and o-1. Their numbers decide, because the order in which they come is chance; and odd ones are among
-    both halves, because those have no label."""
+    """A backend on a socket. POST makes an order, whose name is in X-Order; GET finds the order of an
+    Idem-Downstream-Key. While it is `out`, the backend takes half of the orders and never responds: of each four, o-0
+    and o-1. The numbers of the orders decide, because their order of arrival is random; and odd ones are in both
+    halves, because these have no label."""
 
     def __init__(self, path):
         self.out, self.taken = False, 0
@@ -75,7 +75,7 @@ class Shop:
 
 
 class Customers:
-    """Requests to the gateway, by some connections at a time; answers are counted by status."""
+    """Sends requests to the gateway, over some connections at a time; counts the responses by status."""
 
     def __init__(self, port):
         self.port, self.loop = port, Loop()
@@ -98,7 +98,7 @@ class Customers:
             writer.close()
 
     def ask(self, orders, connections=64):
-        """All of [(path, order)]; how many had which status."""
+        """Sends all of [(path, order)]; returns the number of responses per status."""
         async def all_of_them():
             left, answers = list(orders), collections.Counter()
             await asyncio.gather(*(self.customer(left, answers) for _ in range(connections)))

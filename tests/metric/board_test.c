@@ -29,7 +29,7 @@ TEST(rows_are_found_again_by_their_names) {
     CHECK(board_route(board, "http", "shop /orders", "pay:") != a);
     CHECK(board_route(board, "http", "shop /pay", "order:") != a);
     CHECK(board_route(board, "queue", "shop /orders", "order:") != a);
-    CHECK(board_init(board)); /* taken over, as after a reload */
+    CHECK(board_init(board)); /* the process takes over the board, as after a reload */
     CHECK(board_route(board, "http", "shop /orders", "order:") == a);
 }
 
@@ -77,11 +77,11 @@ TEST(what_was_found_in_a_store_that_is_not_used_any_more_is_not_told) {
     CHECK_INT(surveyed(board, stays), 1);
     CHECK_INT(surveyed(board, goes), 2);
     CHECK(board_store(board, "lmdb:/stays") == stays);
-    CHECK_INT(surveyed(board, stays), 1); /* also in between */
+    CHECK_INT(surveyed(board, stays), 1); /* the place stays surveyed between the two */
     board_stores_next_turn(board);
     CHECK_INT(surveyed(board, stays), 1);
     CHECK_INT(surveyed(board, goes), 0);
-    CHECK(board_store(board, "lmdb:/goes") == goes); /* it is back */
+    CHECK(board_store(board, "lmdb:/goes") == goes); /* the store is back */
     CHECK_INT(surveyed(board, goes), 2);
 }
 
@@ -154,7 +154,7 @@ TEST(a_process_that_was_killed_leaves_its_counts_and_not_its_gauges) {
     CHECK_INT(now.running, 1);
     CHECK_INT(now.parked, 0);
     CHECK_INT(board_get(&route->verdicts[BOARD_RUN]), 3);
-    /* its place is taken by the next one, from zero */
+    /* the next process takes the place, and starts from zero */
     pid = fork();
     if (pid == 0) {
         struct board_process *process = board_process(board, getpid());
@@ -180,7 +180,7 @@ TEST(a_process_that_leaves_is_not_counted_any_more) {
 
 static atomic_bool enough;
 
-/* Fills the board at least once. Ends with a 9, and an 8 before it. */
+/* Fills the board at least once. The last hash begins with 9, the one before with 8. */
 static void *refuse_many(void *data) {
     struct board *board = data;
     char hash[65], label[9];
@@ -216,7 +216,7 @@ TEST(refusals_that_are_written_while_they_are_read_are_whole) {
     atomic_store(&enough, true);
     pthread_join(thread, NULL);
     CHECK_INT(board_notes(board, notes, BOARD_NOTES), BOARD_NOTES);
-    CHECK(notes[0].hash[0] == '9' && notes[1].hash[0] == '8'); /* the newest first */
+    CHECK(notes[0].hash[0] == '9' && notes[1].hash[0] == '8'); /* the newest comes first */
 }
 
 TEST(a_refusal_whose_writer_died_is_left_out) {
@@ -229,7 +229,7 @@ TEST(a_refusal_whose_writer_died_is_left_out) {
     board->notes[1].seq |= 1;
     CHECK_INT(board_notes(board, notes, BOARD_NOTES), 2);
     CHECK_STR(notes[0].hash, "");
-    for (int i = 0; i < BOARD_NOTES; i++) /* and written over later */
+    for (int i = 0; i < BOARD_NOTES; i++) /* the board overwrites old notes later */
         board_refused(board, route, BOARD_BUSY, NULL, NULL);
     CHECK_INT(board_notes(board, notes, BOARD_NOTES), BOARD_NOTES);
 }
@@ -271,7 +271,7 @@ TEST(a_time_on_a_bound_belongs_below_it) {
 
 static atomic_bool date_stands;
 
-/* In place of the C library's: the time of day stands still where a test wants that. */
+/* Replaces the C library's function: the time of day stands still if a test wants that. */
 int clock_gettime(clockid_t id, struct timespec *ret) {
     int rc = (int)syscall(SYS_clock_gettime, id, ret);
 

@@ -1,5 +1,6 @@
 /*
- * What a handle's meter counts, and what a survey finds, with a store of LMDB.
+ * The counts of a handle's meter, and the results of a survey, on the LMDB
+ * store.
  */
 #include "metric/metric_meter.h"
 
@@ -82,7 +83,7 @@ TEST(a_meter_counts_operations_events_and_what_goes_on) {
     second = claim_start(&p, "k");
     WAIT_BY((void)idem_poll_turn(&p.rig.poll, NULL, 0, 20), p.process->parked == 1);
     CHECK_INT(idem_claim_done(first, 200, "r", 1, finished, &p), 0);
-    CHECK_INT(p.process->running, 1); /* until its end is stored */
+    CHECK_INT(p.process->running, 1); /* until its outcome is stored */
     turn_until(&p, 3);
     CHECK_INT(p.verdict, IDEM_REPLAY);
     CHECK_INT(p.process->parked, 0);
@@ -129,7 +130,7 @@ TEST(a_survey_counts_what_runs_and_what_is_uncertain_and_names_the_oldest) {
         claims[n] = claim_start(&p, key);
         turn_until(&p, (unsigned)n + 1);
         if (n % 10 == 0)
-            usleep(2000); /* sleep: so that some are older by their clock */
+            usleep(2000); /* sleep: so that some records are older by their clock */
     }
     p.answers = 0;
     for (int i = 0; i < 25; i++)

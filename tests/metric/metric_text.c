@@ -1,6 +1,6 @@
 /*
- * Prints a board with one of everything as Prometheus gets it, for who compares it with the
- * documents: metric-text http|queue
+ * Prints a board with one of everything in Prometheus' format, for the test
+ * that compares it with the documents: metric-text http|queue
  */
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What Prometheus gets, what docs/metrics.md says of it, and the alerts in contrib/prometheus.
+"""The metrics that Prometheus reads, their description in docs/metrics.md, and the alerts in contrib/prometheus.
 
-    prometheus_test.py SOURCE METRIC-TEXT
-    prometheus_test.py SOURCE METRIC-TEXT --print    the table for docs/metrics.md
+prometheus_test.py SOURCE METRIC-TEXT
+prometheus_test.py SOURCE METRIC-TEXT --print    the table for docs/metrics.md
 """
 import os
 import re
@@ -29,7 +29,7 @@ def read(path):
 
 
 def promtool(*args, **options):
-    """Its exit status and what it said."""
+    """Runs promtool; returns its exit status and its output."""
     try:
         run = subprocess.run(["promtool", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              timeout=300, check=False, **options)

@@ -1,6 +1,4 @@
-/*
- * What a board looks like from outside: Prometheus' text, and JSON.
- */
+/* The two texts of a board: Prometheus' format, and JSON. */
 #include "metric/metric_report.h"
 
 #include "test.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""idem_admin: who may change records, that nobody else's page does it for them, what each action does, and
-the line that it leaves in the log."""
+"""idem_admin: the users who may change records, protection against another site's page, the effect of each action, and
+its line in the log."""
 import base64
 import datetime
 import re
@@ -46,7 +46,7 @@ def refused(answer, want, words=""):
 
 
 def audits(rig, hash, name="error.log"):
-    """The lines of the audit about a record; `level` is nginx's."""
+    """Returns the lines of the audit about a record; `level` is nginx's."""
     with open(os.path.join(rig.folder, name), encoding="utf-8") as file:
         heads = [line.partition(" idem: audit: ") for line in file if " idem: audit: " in line and hash in line]
     return [{"level": re.search(r"\[(\w+)\]", head)[1], **json.JSONDecoder().raw_decode(line)[0]} for head, _, line in heads]
@@ -57,7 +57,7 @@ def is_like(line, **want):
 
 
 def vanished(rig, label="order 7"):
-    """The hash of a run that has vanished."""
+    """Returns the hash of a run that has vanished."""
     key = fresh("canary")
     _, line = rig.logged("/pay", key, do={"fault": "close"}, headers=[("X-Label", label)])
     return key, line["idem_key_hash"]
@@ -114,7 +114,7 @@ def each_sign_of_another_sites_page_is_enough(rig):
 
 
 def asked_by(rig, host, tok=""):
-    """(GET, and an action), as the page of a site sends them whose name leads here."""
+    """Returns the responses to a GET and to an action, sent as by a page of a site whose name leads to this address."""
     headers = [("Origin", f"http://{host}"), ("Sec-Fetch-Site", "same-origin")]
     body = json.dumps({"store": figures(rig)["stores"][0]["name"], "prefix": "pay:", "action": "inspect", "hash": "a" * 64}).encode()
     return (rig.post("/admin?format=json", method="GET", body=b"", headers=headers, host=host),
@@ -198,7 +198,7 @@ def what_is_settled_as_failed_is_told_so(rig):
     key, hash = vanished(rig)
     said = json.loads(status(act(rig, action="settle", hash=hash, to="failed", status=502), 200).body)
     eq((said["after"]["state"], said["after"]["reason"]), ("failed", "settled by an operator"))
-    check(rig.post("/pay", key).status in (200, 409), "it runs again, or is refused, as its policy says")
+    check(rig.post("/pay", key).status in (200, 409), "it runs again, or is refused, according to its policy")
 
 
 @test
@@ -272,11 +272,12 @@ def a_store_that_is_away_is_said_so_and_written_down(rig):
 
 
 class Relay:
-    """The way to a Redis. What holds the word gets there, and no answer comes back on that connection."""
+    """A relay in front of a Redis. A command that holds the word arrives, and no response comes back on that
+    connection."""
 
     def __init__(self, folder, server, word):
         self.word, self.server, self.path = word, server, os.path.join(folder, "relay.sock")
-        self.swallowed = 0  # connections on which the word went by
+        self.swallowed = 0  # connections that carried the word
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
         self.listener.listen(16)
@@ -314,7 +315,7 @@ def a_store_that_does_not_answer_leaves_a_line_whoever_gives_up_first(rig):
     conf = "location = /admin { idem_admin allow=all; }" + guard("/x", "idem replay; idem_on_failure keep;", prefix="pay:")
     url = f"redis:{relay.path}"
     try:
-        # The clocks stand still: no store is given up before a test moves them.
+        # The clocks stand still: no request to the store times out before a test moves them.
         with Rig(conf, workers=1, store=url + "?timeout=1m", clock=True) as own, \
                 Rig(conf, workers=1, store=url + "?timeout=1m", clock=True) as sure:
             own.clock.set(stop=True)
@@ -331,24 +332,24 @@ def a_store_that_does_not_answer_leaves_a_line_whoever_gives_up_first(rig):
                 return [(line["result"], line.get("before"), line.get("after")) for line in audits(rig, hash)]
 
             def gives_up(minutes):
-                """The store's time is over."""
+                """Moves the clock past the timeout of the store."""
                 own.clock.set(stop=True, ahead_ms=minutes * 60000)
                 own.turn()
             server.pause()
             with settle(own, hashes[0], "") as conn:
-                figures(own)  # the one worker has taken what came before
+                figures(own)  # the only worker has handled the earlier requests
                 gives_up(2)
                 refused(conn.answer(), 503, "nothing was changed")
             eq(result(own, hashes[0]), [("failed", "unknown", None)])
             with settle(sure, hashes[3], ""):
                 figures(sure)
-            figures(sure)  # who asked has hung up, and the worker knows
+            figures(sure)  # the client has disconnected, and the worker has noticed
             server.go_on()
             until("it was done all the same", lambda: result(sure, hashes[3])[-1:] == [("done", "uncertain", "done")])
             eq(result(sure, hashes[3]), [("begun", "uncertain", "done"), ("done", "uncertain", "done")])
-            own.clock.set(ahead_ms=2 * 60000)  # it runs: the pause before the next connection ends
+            own.clock.set(ahead_ms=2 * 60000)  # the clock runs, so that the pause before the next connection ends
             own.turn()
-            # By another record: what is asked while the store is known to be down leaves lines, too.
+            # With another record, because actions while the store is known to be down leave lines, too.
             until("the store answers again", lambda: json.loads(act(own, action="inspect", hash=hashes[0]).body).get("before"))
             own.clock.set(stop=True, ahead_ms=2 * 60000)
             with settle(own, hashes[1], "swallowed") as conn:
@@ -357,11 +358,11 @@ def a_store_that_does_not_answer_leaves_a_line_whoever_gives_up_first(rig):
                 own.turn()
                 refused(conn.answer(), 503, "may have been done")
             eq([part[:2] for part in result(own, hashes[1])], [("begun", "uncertain"), ("unknown", "uncertain")])
-            sure.clock.set()  # a worker that ends waits for the store by its clock
+            sure.clock.set()  # a worker that exits waits for the store by this clock
             with settle(sure, hashes[2], "swallowed"):
-                figures(sure)  # the one worker has taken what came before
+                figures(sure)  # the only worker has handled the earlier requests
                 worker, = sure.worker_pids()
-                os.kill(worker, signal.SIGTERM)  # by us: nginx would kill it if it does not go soon
+                os.kill(worker, signal.SIGTERM)  # by the test: nginx would kill a worker that does not exit soon
                 until("it is gone", lambda: not alive(worker))
             ends = [part[0] for part in result(sure, hashes[2]) if part[0] != "begun"]
             check(len(ends) == 1 and ends[0] in ("unknown", "failed"), audits(sure, hashes[2]))

@@ -1,23 +1,24 @@
 """A backend with a ledger, for the tests of the HTTP gateway.
 
-It records every request that reaches it and counts its side effects; what it
-answers, and how it fails, is said per request: by the X-Do header (JSON), or by
-a script for the path, which goes first. It speaks HTTP/1.x, FastCGI and uwsgi,
-all by hand, because the tests need control of every byte and of every close.
+The backend records every request that reaches it and counts its side effects.
+A directive chooses the response or the failure of each request: the X-Do header
+(JSON), or a script for the path, which takes precedence. The backend speaks
+HTTP/1.x, FastCGI and uwsgi, all by hand, because the tests need control of every
+byte and of every close.
 
 A directive is a dict; each of its members is optional:
-  status, headers, type        of the answer; headers is a list of pairs
+  status, headers, type        of the response; headers is a list of pairs
   body | size                  the body itself, text or (of a script) bytes, or how many bytes of a pattern
   frame                        length (default), chunked, close
   delay, late                  seconds before and after the side effect
-  effect                       False: this is no side effect
+  effect                       False: the request has no side effect
   hang                         after the effect, wait until go(NAME) is called
   pause                        [N, NAME]: after N bytes of the body, wait for go(NAME)
   truncate                     N: close after N bytes of the body
-  fault                        close, rst: before answering; garbage, bighead: an answer that is none
+  fault                        close, rst: before the response; garbage, bighead: an invalid response
   read                         N: reset after N bytes of the request's body
-  gzip                         encode the body although nobody asked
-  http10                       say HTTP/1.0 in the status line
+  gzip                         encode the body even if the client does not accept it
+  http10                       write HTTP/1.0 in the status line
   interim                      send 100 Continue first
 """
 import collections
@@ -38,13 +39,13 @@ REASONS = {200: "OK", 201: "Created", 204: "No Content", 302: "Found", 404: "Not
 
 
 def pattern(size, seed=0):
-    """That many bytes which differ by place and by seed."""
+    """Returns `size` bytes that differ by place and by seed."""
     unit = b"".join(b"%08d:%06d;" % (i * 16, seed % 1000000) for i in range(min(size // 16 + 1, 4096)))
     return (unit * (size // len(unit) + 1))[:size]
 
 
 def unread(sock):
-    """How many bytes lie in the other end's socket that its process has not read yet; None: it is gone."""
+    """Returns how many bytes in the other end's socket its process has not read yet; None: it has disconnected."""
     def address(pair):
         return "%08X:%04X" % (struct.unpack("=I", socket.inet_aton(pair[0]))[0], pair[1])
     try:
@@ -60,7 +61,7 @@ def unread(sock):
 
 
 class Cut(Exception):
-    """The peer has gone, or we have decided to."""
+    """The other side has disconnected, or the directive ends the connection."""
 
 
 class Seen:
@@ -73,13 +74,13 @@ class Seen:
         self.headers = []
         self.body = b""
         self.effect = False
-        self.effected = None  # when
+        self.effected = None  # the time of the side effect
         self.status = None
         self.outcome = None  # answered, truncated, close, rst, cut, gone
         self.answer = b""
         self.start = time.monotonic()
         self.end = None
-        self.left = None  # when the other side was found gone, while the request hung here
+        self.left = None  # the time at which the other side was found gone, while the request hung here
 
     def all(self, name):
         return [v for n, v in self.headers if n.lower() == name.lower()]
@@ -103,7 +104,7 @@ class Seen:
 
 
 class Wire:
-    """A connection, and what all protocols need of it."""
+    """A connection, with the helpers that all protocols need."""
     name = "?"
 
     def __init__(self, sock, number):
@@ -123,7 +124,7 @@ class Wire:
         return data
 
     def gone(self):
-        """Whether the other side has closed; what it may have sent besides is left there."""
+        """Returns true if the other side has closed; unread bytes stay unread."""
         try:
             return self.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
@@ -294,7 +295,7 @@ class Uwsgi(Wire):
 
 
 def adopt(seen, params, body):
-    """The CGI variables of a request, as a request."""
+    """Fills in a request from its CGI variables."""
     table = dict(params)
     seen.method, seen.target = table.get("REQUEST_METHOD", ""), table.get("REQUEST_URI", "")
     seen.headers = [(n[5:].replace("_", "-").title(), v) for n, v in params if n.startswith("HTTP_")]
@@ -330,7 +331,7 @@ class Backend:
             except OSError as error:
                 self.listener.close()
                 if port or error.errno != errno.EADDRINUSE:
-                    raise  # a server that no test of ours has started may take the port meanwhile
+                    raise  # a process outside the tests may take the port meanwhile
         self.listener.listen(1024)
         threading.Thread(target=self.accept, args=(self.listener,), daemon=True).start()
 
@@ -347,7 +348,7 @@ class Backend:
             threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
 
     def close(self):
-        """Nobody listens any more; what runs is let go."""
+        """Stops listening, and lets all hanging requests continue."""
         try:
             self.listener.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -356,10 +357,10 @@ class Backend:
         for event in list(self.events.values()):
             event.set()
 
-    # What tests say and ask.
+    # Methods for tests.
 
     def script(self, path, *directives):
-        """The next requests to the path are answered so, in turn; the last one stays."""
+        """The next requests to the path follow these directives, in turn; the last one stays."""
         with self.lock:
             self.scripts[path] = list(directives)
 
@@ -367,7 +368,7 @@ class Backend:
         self.events[name].set()
 
     def reached(self, name, count=1):
-        """Wait until so many requests hang at that name."""
+        """Waits until `count` requests hang at that name."""
         end = time.monotonic() + LIMIT
         with self.arrived:
             while self.arrivals[name] < count:
@@ -392,7 +393,7 @@ class Backend:
         if got != count:
             raise AssertionError(f"{got} effects instead of {count} of {which}: {self.requests(**which)}")
 
-    # One connection.
+    # Serves one connection.
 
     def serve(self, sock):
         wire = self.wire(sock, next(self.numbers))
@@ -449,7 +450,8 @@ class Backend:
             self.most[seen.key] = max(self.most[seen.key], self.active[seen.key])
 
     def leave(self, seen):
-        """The run is over. That is before its answer's last byte: who has read that may start another."""
+        """Ends the run before the last byte of its response, because a client that has read that byte may start
+        another run."""
         with self.lock:
             if seen.end is None:
                 seen.end = time.monotonic()
@@ -457,11 +459,11 @@ class Backend:
 
     def work(self, wire, seen, do):
         if do.get("delay"):
-            time.sleep(do["delay"])  # sleep: the test asks for it; nothing may depend on how long it is
+            time.sleep(do["delay"])  # sleep: the test asks for it; nothing may depend on its length
         seen.effect = do.get("effect", True) and seen.method not in ("GET", "HEAD", "OPTIONS")
         seen.effected = time.monotonic()
         if do.get("late"):
-            time.sleep(do["late"])  # sleep: as before
+            time.sleep(do["late"])  # sleep: as above
         if do.get("hang"):
             self.hang(wire, seen, do["hang"])
 
@@ -528,7 +530,7 @@ class Backend:
 
 
 class Blackhole:
-    """A port that is listened on and never accepts: connecting to it takes for ever."""
+    """A port that is open and never accepts: connecting to it takes for ever."""
 
     def __init__(self):
         self.listener = socket.socket()
@@ -539,8 +541,8 @@ class Blackhole:
         until("its queue is full", self.is_full)
 
     def is_full(self):
-        """Linux drops a SYN while more connections wait to be accepted than the backlog allows. Of a socket
-        that listens, tcp_info has the two numbers as tcpi_unacked and tcpi_sacked."""
+        """Linux drops a SYN if the queue of connections exceeds the backlog. For a listening socket, tcp_info has the
+        two numbers as tcpi_unacked and tcpi_sacked."""
         info = self.listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
         waiting, backlog = struct.unpack_from("=II", info, 24)
         return waiting > backlog

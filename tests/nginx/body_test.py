@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a request's body and its protocol arrive: nothing of it changes what is the same."""
+"""The framing and the protocol of a request's body: neither changes which requests are the same."""
 import os
 import sys
 import time
@@ -34,7 +34,7 @@ def an_empty_body_is_a_body(rig):
     key = fresh()
     both(rig, "/replay", key, rig.post("/replay", key, body=b""), rig.post("/replay", key, body=b""))
     status(rig.post("/replay", key, body=b"x"), 422, "mismatch")
-    # No Content-Length at all is the same as a length of nothing.
+    # A missing Content-Length is the same as a length of zero.
     data = f"POST /replay HTTP/1.1\r\nHost: a\r\nIdempotency-Key: {key}\r\nConnection: close\r\n\r\n".encode()
     check(send(rig.port, data).replayed, "no length")
     check(rig.post("/replay", key, body=b"", chunked=10).replayed, "no chunk")
@@ -47,7 +47,7 @@ def chunks_do_not_matter(rig):
         both(rig, "/replay", key, rig.post("/replay", key, body=body, chunked=max(1, size // 3), type="text/plain"),
              rig.post("/replay", key, body=body, type="text/plain"))
         check(rig.post("/replay", key, body=body, chunked=max(1, size // 7), type="text/plain").replayed, "other chunks")
-        eq(rig.backend.requests(key=key)[0].body, body, "what the backend got")
+        eq(rig.backend.requests(key=key)[0].body, body, "the backend's requests")
 
 
 @test
@@ -57,7 +57,7 @@ def bodies_in_memory_and_in_files_arrive_whole_and_are_compared_whole(rig):
             key, body = fresh(), pattern(size)
             both(rig, path, key, rig.post(path, key, body=body, type="text/plain"),
                  rig.post(path, key, body=body, type="text/plain"))
-            eq(rig.backend.requests(key=key)[0].body, body, "what the backend got")
+            eq(rig.backend.requests(key=key)[0].body, body, "the backend's requests")
             other = body[:-1] + bytes([body[-1] ^ 1])
             status(rig.post(path, key, body=other, type="text/plain"), 422, "mismatch")
             status(rig.post(path, key, body=bytes([body[0] ^ 1]) + body[1:], type="text/plain"), 422, "mismatch")
@@ -112,7 +112,7 @@ def a_client_that_stops_in_its_body_leaves_no_record(rig):
 
 @test
 def clients_that_stop_in_their_bodies_leave_no_memory_behind(rig):
-    """What has come is hashed as it comes: text with its fingerprint, JSON of unknown length beside it."""
+    """The body is hashed as it arrives: text with its fingerprint, and JSON of unknown length in parallel."""
     def own():
         return sum(int(re.search(r"^RssAnon:\s+(\d+)", open(f"/proc/{pid}/status", encoding="ascii").read(),
                                  re.M)[1]) for pid in other.worker_pids())
@@ -122,7 +122,7 @@ def clients_that_stop_in_their_bodies_leave_no_memory_behind(rig):
             data = other.bytes("/a", "stops", body=b"0123456789", chunked=5,
                                type="text/plain" if i % 2 else "application/json")
             Conn(other.port).send(data[:-10]).reset()
-    with Rig(guard("/a", "idem replay;"), workers=1) as other:  # whose heap has no holes yet that would hide it
+    with Rig(guard("/a", "idem replay;"), workers=1) as other:  # a new heap, without free blocks that hide a leak
         stop(1000)
         before = own()
         stop(5000)
@@ -203,7 +203,7 @@ def http_2_is_served(rig):
         eq(rig.backend.requests(key=big)[0].body, pattern(200000))
         status(by_curl(rig, *args), 400, "key-missing")
         status(by_curl(rig, *args, key=key, data=b"other"), 422, "mismatch")
-    # One key, whatever it came by.
+    # One key, over every protocol.
     key = fresh()
     first = by_curl(rig, *plain, key=key)
     replay_of(status(first, 200), by_curl(rig, *tls, key=f'"{key}"'))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fastcgi_pass and uwsgi_pass are guarded like proxy_pass."""
+"""Guards on fastcgi_pass and uwsgi_pass work as on proxy_pass."""
 import sys
 
 sys.dont_write_bytecode = True
@@ -28,7 +28,7 @@ SPELLED = "idem_set $spelled \"#headers['x-expr-key']\";"
 
 
 def each(work):
-    """The test, for both protocols."""
+    """Yields the test once per protocol."""
     def run(rig):
         for kind, backend in (("fastcgi", rig.fastcgi), ("uwsgi", rig.uwsgi)):
             work(rig, "/" + kind, backend)
@@ -80,11 +80,11 @@ def an_underscore_is_no_way_to_forge_our_headers(rig, path, backend):
     other = fresh()
     answer = rig.post(path, other, headers=[("Idempotency_Key", "another")], ref=ref)
     for seen in backend.requests(ref=ref):
-        eq(seen.all("Idempotency-Key"), [other], "the key that the backend is told")
+        eq(seen.all("Idempotency-Key"), [other], "the key in the backend's request")
 
 
 def spellings(name):
-    """All that CGI programs may take for the header, but itself; and the last as a client would write it."""
+    """The spellings that CGI programs may take for the header, except its own; the last is a client's usual one."""
     return [s for s in (name.replace("-", "_"), name.replace("-", "_", 1), name.replace("-", ".", 1), name.lower().replace("-", "_"))
             if s != name]
 
@@ -111,13 +111,13 @@ def a_header_that_decides_reaches_the_program_in_one_spelling(rig, path, backend
 @test
 @each
 def a_spelling_that_decides_nothing_is_no_key(rig, path, backend):
-    """Where the key is optional, a program must not take for it what the guard has not seen."""
+    """If the key is optional, a program must not accept a spelling that the guard has not seen."""
     for variant, sent in (("-named", "X_Order_Key"), ("-odd", "X-Order-Key"), ("-odd", "X_Order_Key")):
         ref = fresh("ref")
         for _ in range(2):
             status(rig.post(path + variant, headers=[(sent, "7")], ref=ref), 200)
         eq([seen.all("X-Order-Key") for seen in backend.requests(ref=ref)], [[], []], f"{path}{variant} {sent}")
-    # What a variable of nginx reads in any spelling is the program's too, where there is one.
+    # A spelling that an nginx variable reads reaches the program too, if it was sent.
     key = fresh()
     first = status(rig.post(path + "-scope", key, headers=[("x_user_id", "eve")]), 200)
     replay_of(first, rig.post(path + "-scope", key, headers=[("X-User-Id", "eve"), ("X_User_Id", "ann")]))
@@ -194,7 +194,7 @@ def a_truncated_answer_is_unknown(rig):
 
 @test
 def an_answer_of_fastcgi_without_its_end_is_unknown(rig):
-    """PHP says no length; that its process died is known by the record that is missing."""
+    """PHP sends no length; only the missing end record shows that its process died."""
     for path in ("/fastcgi", "/fastcgi-unbuffered"):
         for size, cut in ((1000, 500), (200000, 100000), (1000, 0)):
             key = fresh()

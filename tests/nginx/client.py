@@ -1,7 +1,6 @@
 """Clients for the tests of the HTTP gateway: raw sockets, curl, and HTTP/2 by hand.
 
-A request is bytes, so that a test can send what no library would; an answer
-keeps its headers as the list that came.
+A request is bytes, so that a test can send what no library would; an Answer keeps its headers as the list that came.
 """
 import json
 import socket
@@ -18,7 +17,7 @@ class Answer:
     def __init__(self):
         self.status, self.version, self.reason = None, "", ""
         self.headers, self.body, self.interim = [], b"", []
-        self.complete = False  # ended as its framing said
+        self.complete = False  # ended as its framing demands
         self.seconds = 0.0
 
     def all(self, name):
@@ -34,7 +33,7 @@ class Answer:
 
     @property
     def problem(self):
-        """The refusal's JSON, or {} if it is none."""
+        """The JSON of a refusal; {} for other responses."""
         if (self.h("Content-Type") or "").split(";")[0] != "application/problem+json":
             return {}
         return json.loads(self.body)
@@ -49,7 +48,7 @@ class Answer:
 
 def request(method, path, headers=(), body=b"", version="HTTP/1.1", host="localhost", chunked=0,
             close=True):
-    """The bytes of a request. chunked: the size of a chunk."""
+    """Returns the bytes of a request. chunked: the size of a chunk."""
     lines = [f"{method} {path} {version}", f"Host: {host}"]
     lines += [f"{n}: {v}" for n, v in headers]
     names = {n.lower() for n, _ in headers}
@@ -135,7 +134,7 @@ class Conn:
             answer.headers.append((name, value.strip()))
 
     def answer(self, method="POST"):
-        """The next answer; what is missing of it is shown by its `complete`."""
+        """Reads the next response; `complete` shows whether all of it came."""
         answer = Answer()
         got = self.head(answer)
         while got and 100 <= answer.status < 200:
@@ -175,13 +174,13 @@ class Conn:
 
 
 def send(port, data, method="POST", **options):
-    """One request on a connection of its own."""
+    """Sends one request on a connection of its own."""
     with Conn(port, **options) as conn:
         return conn.send(data).answer(method)
 
 
 def burst(port, requests):
-    """All of the requests at once, each on its own connection; the answers in their order."""
+    """Sends all requests at once, each on its own connection; returns the responses in their order."""
     conns = [Conn(port) for _ in requests]
     try:
         for conn, data in zip(conns, requests):
@@ -193,7 +192,7 @@ def burst(port, requests):
 
 
 def together(count, work):
-    """work(i) in so many threads at once; their results in order. A failure is raised here."""
+    """Runs work(i) in `count` threads at once; returns their results in order. A failure is raised here."""
     results, errors = [None] * count, []
     gate = threading.Barrier(count)
 
@@ -214,7 +213,7 @@ def together(count, work):
 
 
 class Later:
-    """A request under way in a thread; get() waits for its answer."""
+    """A request under way in a thread; get() waits for its response."""
 
     def __init__(self, work):
         self.result = self.error = None
@@ -240,7 +239,7 @@ class Later:
 
 
 def curl(*args, data=None):
-    """curl -i; the answer, and curl's exit status as answer.code."""
+    """Runs curl -i; returns the response, with curl's exit status as answer.code."""
     command = ["curl", "-sS", "-i", "-k", "--max-time", str(LIMIT), *args]
     if data is not None:
         command += ["--data-binary", "@-"]
@@ -264,7 +263,7 @@ def curl(*args, data=None):
 
 
 class H2:
-    """Just enough of HTTP/2 to send a request and to take it back: no answer is decoded."""
+    """Just enough of HTTP/2 to send a request and to cancel it; responses are not decoded."""
 
     def __init__(self, port):
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=LIMIT)
@@ -284,7 +283,7 @@ class H2:
 
     @staticmethod
     def literal(name, value):
-        """A header without indexing or Huffman."""
+        """Encodes a header without indexing or Huffman."""
         out = b"\x00"
         for text in (name.encode(), value.encode("latin-1")):
             n = len(text)
@@ -325,7 +324,7 @@ class H2:
         return data
 
     def until_end(self, stream):
-        """The body of the stream's answer, once it has ended."""
+        """Returns the body of the stream's response, once it has ended."""
         body = b""
         while True:
             head = self.take(9)

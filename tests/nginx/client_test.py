@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Clients as people have them, with their own ways to try again: requests, urllib3, httpx, nghttp, h2load.
+"""Usual clients, with their own ways to retry: requests, urllib3, httpx, nghttp, h2load.
 
-Debian's packages of them are for Debian's own Python, which is why this program names it.
+Debian's packages of these libraries are for Debian's own Python, which is why this program names it.
 """
 import asyncio
 import re
@@ -31,7 +31,7 @@ CONF = "".join((
     guard("/orders", "idem replay; proxy_http_version 1.1;"),
     guard("/moved-here", "idem replay;"),
     guard("/wait", "idem replay; idem_wait 1h;"),
-    guard("/brief", "idem replay; idem_lease 10s;"),  # who is told to wait waits that long at most
+    guard("/brief", "idem replay; idem_lease 10s;"),  # a waiting duplicate waits for that long at most
     guard("/loose", "idem replay; idem_fingerprint method path;"),
     "location /plain { proxy_pass http://@BACKEND@; }\n",
 ))
@@ -39,7 +39,7 @@ warnings.filterwarnings("ignore", category=urllib3.exceptions.InsecureRequestWar
 
 
 class Cutter:
-    """A way to the gateway that cuts an answer after so many bytes of it, for each connection in turn; the
+    """A proxy in front of the gateway that cuts a response after this many bytes, for each connection in turn; the
     last number stays, and None cuts nothing."""
 
     def __init__(self, port, *cuts):
@@ -85,7 +85,7 @@ class Cutter:
 
 
 def patient(**options):
-    """Tries again whatever the method, as who sends a key may."""
+    """Retries every method, which a client that sends a key may do."""
     return urllib3.Retry(total=5, backoff_factor=0.01, allowed_methods=None, **options)
 
 
@@ -110,7 +110,7 @@ def requests_tries_again_when_the_answers_head_is_cut(rig):
         key = fresh()
         with Cutter(rig.port, cut, cut, None) as way, session() as client:
             answer = client.post(way.url + "/orders", json={"a": 1}, headers=headers(key, {"status": 201}))
-            eq((answer.status_code, way.count), (201, 3), "the status, and how often it was asked")
+            eq((answer.status_code, way.count), (201, 3), "the status, and the number of requests")
             check(is_replay(answer), f"a replay: {answer.headers}")
         eq(answer.content, rig.backend.requests(key=key)[0].answer)
         eq(rig.backend.effects(key=key), 1)
@@ -129,7 +129,7 @@ def urllib3_tries_again_when_the_answers_body_is_cut(rig):
 
 @test
 def a_program_that_catches_a_broken_answer_may_ask_again(rig):
-    """requests itself does not try again once the head is there."""
+    """requests itself does not retry once the head has come."""
     key = fresh()
     with Cutter(rig.port, 5000, None) as way, session() as client:
         ask = {"json": {"a": 1}, "headers": headers(key, {"size": 50000, "frame": "chunked"})}
@@ -159,7 +159,7 @@ def who_heeds_retry_after_gets_the_first_answer(rig):
         rig.backend.go(name)
         answer = second.get()
     check(answer.status_code == 200 and is_replay(answer), f"{answer.status_code} {answer.headers}")
-    check(time.monotonic() - began > 0.9, "after the second that it was told to wait")
+    check(time.monotonic() - began > 0.9, "after the second of Retry-After")
     eq(answer.content, first.get().content)
     eq(rig.backend.effects(key=key), 1)
 
@@ -200,7 +200,7 @@ def a_form_with_a_file_is_the_same_one_if_it_is_made_again(rig):
                                                            data={"a": "1"}))
         first, again = client.send(prepared), client.send(prepared)
         eq((first.status_code, again.status_code, is_replay(again)), (200, 200, True))
-        # Made anew, it has another boundary, which is not compared; its fields and files are.
+        # A request made anew has another boundary, which is not compared; its fields and files are.
         anew = client.post(url + "/orders", headers=headers(key), files=file, data={"a": "1"})
         eq((anew.status_code, is_replay(anew)), (200, True))
         eq(client.post(url + "/orders", headers=headers(key), files=file, data={"a": "2"}).status_code, 422)
@@ -223,7 +223,7 @@ def redirections_are_followed_again_by_who_tries_again(rig):
             eq(([a.status_code for a in answer.history], is_replay(answer.history[0])), ([303], again))
             eq((answer.content, answer.request.method), (b"the order", "GET"))
         eq(rig.backend.effects(key=key), 1)
-        # 307 takes method, body and key along: the other place is guarded, too.
+        # 307 repeats method, body and key: the other location is guarded, too.
         key = fresh()
         rig.backend.script("/orders", {"status": 307, "headers": [["Location", "/moved-here"]]})
         try:

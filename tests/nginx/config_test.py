@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""nginx -t: what is wrong is refused, with the line and what is allowed; what is right is not."""
+"""nginx -t refuses every mistake, with its line and the allowed values, and accepts the rest."""
 import re
 import sys
 
@@ -13,7 +13,7 @@ GOOD = "idem replay; idem_prefix p:; "
 
 
 def try_conf(rig, locations, http="", server="", defaults="idem_store @STORE@; idem_scope none;"):
-    """What nginx -t says of it."""
+    """Returns the exit status and the output of nginx -t."""
     keep = rig.conf
     try:
         rig.conf = rig.write(locations, http, server, "", defaults)
@@ -23,14 +23,14 @@ def try_conf(rig, locations, http="", server="", defaults="idem_store @STORE@; i
 
 
 def refused(rig, rules, *words, whole=False, line=True, to=TO, **options):
-    """It is refused, with file and line; and each of the words is said."""
+    """Checks that nginx -t refuses the rules, with file and line, and that the message has each of the words."""
     code, said = try_conf(rig, rules if whole else f"location /x {{ {rules} {to} }}", **options)
     check(code != 0, f"nginx -t accepts: {rules}\n{said}")
     emerg = [line for line in said.splitlines() if "[emerg]" in line]
     check(emerg, f"no [emerg] line for {rules}:\n{said}")
     check(not line or re.search(r"in \S+nginx\.conf:\d+", said), f"no file and line for {rules}:\n{said}")
     for word in words:
-        check(word in said, f"{word!r} is not said of {rules}:\n{said}")
+        check(word in said, f"{word!r} is missing in the message for {rules}:\n{said}")
     check("is not expected" not in said, f"a mistake of the test: {said}")
     return said
 
@@ -72,7 +72,7 @@ def a_guard_needs_a_store_a_prefix_and_a_scope(rig):
     refused(rig, "idem replay; idem_prefix p:;", "idem_scope", "none", defaults="idem_store @STORE@;")
     refused(rig, "idem replay;", "idem_prefix")
     refused(rig, "idem_preset api;", "idem_prefix")
-    accepted(rig, "idem_prefix p:;", defaults="")  # no guard, nothing needed
+    accepted(rig, "idem_prefix p:;", defaults="")  # without a guard nothing is needed
     accepted(rig, "idem off;", defaults="")
 
 
@@ -81,7 +81,7 @@ def a_store_is_a_url_of_an_engine(rig):
     for url in ("bogus:x", "lmdb", "''", "lmdb:", "lmdb:@TEMP@/s?sync=maybe", "lmdb:@TEMP@/s?nonsense=1",
                 "redis://127.0.0.1:notaport/"):
         refused(rig, GOOD + f"idem_store {url};", "idem_store")
-    for url in ("lmdb:store", "lmdb:./store", "'lmdb:../store?sync=off'"):  # of whom nginx is started by
+    for url in ("lmdb:store", "lmdb:./store", "'lmdb:../store?sync=off'"):  # relative to nginx's own directory
         refused(rig, GOOD + f"idem_store {url};", "idem_store", "whole path")
 
 
@@ -105,7 +105,7 @@ def a_prefix_is_text(rig):
 def a_scope_is_a_value_or_none(rig):
     refused(rig, GOOD + "idem_scope;")
     refused(rig, GOOD + "idem_scope '';", "idem_scope")
-    refused(rig, GOOD + "idem_scope $no_such_variable;", "no_such_variable", line=False)  # nginx's own words
+    refused(rig, GOOD + "idem_scope $no_such_variable;", "no_such_variable", line=False)  # nginx's own message
     for value in ("none", "$remote_user", '"$http_x_tenant/$remote_user"'):
         accepted(rig, GOOD + f"idem_scope {value};")
 
@@ -120,9 +120,9 @@ def a_key_is_one_of_its_forms(rig):
     check("idem_key" in said, said)
     for value in ("header=Idem-Key", "header=idem-key optional", "serial header=Idem-No credential=X-B",
                   "token header=Idem-Token",
-                  "serial header=X-A credential=Idem_Id"):  # which are stripped before
+                  "serial header=X-A credential=Idem_Id"):  # these headers are stripped earlier
         refused(rig, GOOD + f"idem_key {value};", "idem_key", "another name")
-    refused(rig, GOOD + "idem_key params;", "scope")  # everybody would be one user
+    refused(rig, GOOD + "idem_key params;", "scope")  # all users would share one scope
     for value in ("header=X-A", "header=X-A required", "header=X-A optional", "param=a", "param=a optional",
                   "serial header=X-A credential=X-B", "$http_x_a", '"$http_x_a:$http_x_b"'):
         accepted(rig, GOOD + f"idem_key {value};")
@@ -244,7 +244,7 @@ def headers_that_must_not_be_replayed_are_refused(rig):
 @test
 def enforcement_is_a_switch_or_a_value(rig):
     refused(rig, GOOD + "idem_enforce;")
-    refused(rig, GOOD + "idem_enforce $no_such_variable;", "no_such_variable", line=False)  # nginx's own words
+    refused(rig, GOOD + "idem_enforce $no_such_variable;", "no_such_variable", line=False)  # nginx's own message
     refused(rig, GOOD + "idem_enforce maybe;", "on", "off")
     for value in ("on", "off", "$http_x_enforce"):
         accepted(rig, GOOD + f"idem_enforce {value};")
@@ -256,7 +256,7 @@ def a_lock_has_no_result_and_no_hold(rig):
         refused(rig, "idem lock; idem_prefix p:; " + rules, "lock")
     accepted(rig, "idem lock; idem_prefix p:;")
     accepted(rig, "idem lock; idem_prefix p:; idem_recover rerun; idem_fingerprint none;")
-    # What a weaker place says is not the lock's.
+    # Rules of an outer level do not contradict the lock.
     accepted(rig, "idem lock; idem_prefix p:;", server="idem_recover hold; idem_result_max 1k;")
 
 
@@ -275,7 +275,7 @@ def a_guard_and_unbuffered_requests_exclude_each_other(rig):
     refused(rig, GOOD + "fastcgi_request_buffering off;", "request_buffering", to="fastcgi_pass @FASTCGI@;")
     refused(rig, GOOD + "uwsgi_request_buffering off;", "request_buffering", to="uwsgi_pass @UWSGI@;")
     accepted(rig, "idem off; proxy_request_buffering off;")
-    # Another kind's is no concern of a backend that is known.
+    # The directive of another handler does not matter if the handler is known.
     accepted(rig, GOOD, to="fastcgi_pass @FASTCGI@;", http="proxy_request_buffering off;")
     accepted(rig, GOOD, http="uwsgi_request_buffering off;")
 
@@ -317,7 +317,7 @@ def a_probe_is_a_uri(rig):
     refused(rig, GOOD + "idem_probe '';", "idem_probe", "allowed", "off")
     refused(rig, GOOD + "idem_probe off; idem_probe /p;", "duplicate")
     accepted(rig, GOOD + "idem_probe off;")
-    refused(rig, GOOD + "idem_probe /p/$no_such_variable;", "no_such_variable", line=False)  # nginx's own words
+    refused(rig, GOOD + "idem_probe /p/$no_such_variable;", "no_such_variable", line=False)  # nginx's own message
     accepted(rig, GOOD + 'idem_probe "/probe/$idem_key_hash";')
     refused(rig, GOOD + "idem_probe /p type=text/plain;", "tx")
     refused(rig, GOOD + "idem_probe off tx;", "tx")
@@ -343,7 +343,7 @@ def a_probe_of_rows_needs_the_database_that_has_them(rig):
 def a_probe_that_needs_the_request_is_warned_of(rig):
     for uri in ("/s/$arg_id", "/s/${http_x_order}", "/s/$idem_key_hash/$request_id"):
         accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}";', warns="uses the request")
-        accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}"; idem_enforce off;')  # none is asked there
+        accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}"; idem_enforce off;')  # unused there
     for uri in ("/s", "/s/$idem_downstream_key", "/s?h=${idem_key_hash}&n=$idem_attempt"):
         accepted(rig, f'idem replay; idem_prefix x:; idem_probe "{uri}";')
 
@@ -361,7 +361,7 @@ def values_are_inherited_and_overridden(rig):
 def a_label_is_a_value_or_off(rig):
     refused(rig, GOOD + "idem_label;")
     refused(rig, GOOD + "idem_label off; idem_label $uri;", "duplicate")
-    refused(rig, GOOD + "idem_label $no_such_variable;", "no_such_variable", line=False)  # nginx's own words
+    refused(rig, GOOD + "idem_label $no_such_variable;", "no_such_variable", line=False)  # nginx's own message
     for value in ("off", "$uri", "'order $arg_id'"):
         accepted(rig, GOOD + f"idem_label {value};")
 
@@ -381,7 +381,7 @@ UNDONE = ("idem replay; idem_prefix inner:; idem_scope none; idem_key header=Ide
 
 
 def is_stored(rig, text):
-    """Whether a record has it, as it is."""
+    """Returns true if a record contains the text, unencoded."""
     if STORE in ("postgres", "mysql"):
         equal = f"convert_to('{text}', 'UTF8')" if STORE == "postgres" else f"'{text}'"
         return rig.server.ask(f"SELECT count(*) FROM idem_record WHERE label = {equal}") != "0"
@@ -395,7 +395,7 @@ def is_stored(rig, text):
 
 @test
 def what_an_outer_level_says_can_be_undone_inside(rig):
-    """All of it, and seen in what the inner location does."""
+    """Each rule is undone, as the effects in the inner location show."""
     with Rig(f"location /o {{ {OUTER} {TO} location /o/i {{ {UNDONE} {TO} }}"
              f" location /o/on {{ idem_enforce on; idem_recover hold; idem_methods POST; {TO} }} }}"
              "location = /_status { internal; proxy_pass http://@BACKEND@; proxy_pass_request_body off;"
@@ -413,7 +413,7 @@ def what_an_outer_level_says_can_be_undone_inside(rig):
         status(other.post("/o/i", gone, do={"fault": "close"}), 502)
         status(other.post("/o/i", gone), 409, "uncertain")
         eq(other.backend.requests(path="/_status"), [], "probes")
-        # What is not undone is still there.
+        # The rules that are not undone still apply.
         headers = [("X-K", fresh()), ("X-Label", label)]
         first = status(other.post("/o/on", do=do, headers=headers, user="u"), 200)
         eq(replay_of(first, other.post("/o/on", do=do, headers=headers, user="u")).h("X-Outer"), "yes")
@@ -454,7 +454,7 @@ def a_token_that_a_lock_gives_back_is_told_of(rig):
 def a_location_that_issues_tokens_does_nothing_else(rig):
     accepted(rig, "idem_token; idem_prefix p:;", to="")
     accepted(rig, "idem_token; idem_prefix p:; location /x/y { proxy_pass http://@BACKEND@; }", to="")
-    refused(rig, GOOD + "idem_token;", "idem_token", "proxy_pass", '"/x"')  # nobody would guard it
+    refused(rig, GOOD + "idem_token;", "idem_token", "proxy_pass", '"/x"')  # the location would be unguarded
     refused(rig, "idem_js; idem_token; idem_prefix p:;", "idem_token", to="idem_js;")
 
 

@@ -1,7 +1,8 @@
 /*
- * By LD_PRELOAD: how many bytes of marked text a program has copied in the turns of its event loop,
- * one number a line for each turn that copied some, into the file that IDEM_COPY_COUNT names. A
- * copy of at least 64 bytes counts whole if the mark is in the middle of it.
+ * A preload (LD_PRELOAD): counts the bytes of marked text that a program copies
+ * in each turn of its event loop. It writes one number per line, for each turn
+ * that copied some, into the file that IDEM_COPY_COUNT names. A copy of at
+ * least 64 bytes counts as a whole if the mark is in its middle.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

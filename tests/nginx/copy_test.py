@@ -14,8 +14,8 @@ CONF = guard("/whole", "idem replay; proxy_buffers 64 16k; proxy_buffer_size 16k
 
 
 def copies(own):
-    """How many times the body was copied since the last call. A turn's count is written when the turn ends, which may
-    be after the client has the response."""
+    """Returns how many times the body was copied since the last call. A turn's count is written when the turn ends,
+    which may be after the client has the response."""
     own.turn()
     path = own.folder + "/count"
     with open(path, "r+", encoding="ascii") as file:
@@ -27,7 +27,7 @@ def copies(own):
 @test
 def a_body_is_copied_three_times_to_the_store_and_twice_back(_):
     if not COUNTER or sanitizers():
-        raise Skip("IDEM_COPY_COUNTER does not say what counts, or that cannot be loaded beside a sanitizer")
+        raise Skip("IDEM_COPY_COUNTER names no library, or it cannot be loaded together with a sanitizer")
     with Rig(CONF, workers=1, start=False) as own:
         own.environment = lambda: dict(os.environ, LD_PRELOAD=COUNTER, IDEM_COPY_COUNT=own.folder + "/count")
         own.start()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Corners where the guard meets other directives: error pages, timeouts, shutdown, hostile answers."""
+"""Combinations of the guard with other directives: error pages, timeouts, shutdown, hostile responses."""
 import os
 import random
 import sys
@@ -100,7 +100,7 @@ def a_body_that_cannot_be_read_is_told_by_error_page(rig):
 
 @test
 def what_a_fallback_did_is_not_done_again(rig):
-    """Nothing was sent to the first server, so error_page may ask another one: once."""
+    """No byte was sent to the first server, so error_page may use another one: once."""
     for path in ("/fallback", "/guarded-fallback"):
         key = fresh()
         first = rig.post(path, key)
@@ -114,14 +114,14 @@ def what_a_fallback_did_is_not_done_again(rig):
 
 @test
 def waiting_is_not_sending(rig):
-    """Time-outs of the connection do not run while a request is parked, or while its upstream works."""
+    """Timeouts of the connection do not run while a request is parked, or while its upstream works."""
     key, name = fresh(), fresh("hang")
     under_way = [rig.later("/patient", key, do={"hang": name}) for _ in range(6)]
     leased = fresh()
     first = rig.later("/lease", leased, do={"hang": name})
     rig.backend.reached(name, 2)
     rig.until_parked(5)
-    time.sleep(0.3)  # sleep: longer than all of them, of which nothing is to be seen
+    time.sleep(0.3)  # sleep: longer than all of the timeouts, none of which may show
     rig.backend.go(name)
     answers = [u.get() for u in under_way]
     eq({a.status for a in answers}, {200})
@@ -134,10 +134,10 @@ def what_nginx_does_behind_a_request_is_no_part_of_it(rig):
     key, name = fresh(), fresh("hang")
     under_way = rig.later("/after", key, do={"hang": name, "status": 500})
     rig.backend.reached(name)
-    with Conn(rig.port) as conn:  # it waits for the first, and leaves
+    with Conn(rig.port) as conn:  # this duplicate waits for the first, and disconnects
         conn.send(rig.bytes("/after", key))
         rig.until_parked(1)
-    until("what is behind it was asked", lambda: rig.backend.requests(key=key, path="/behind"))
+    until("the second location was requested", lambda: rig.backend.requests(key=key, path="/behind"))
     rig.backend.go(name)
     status(under_way.get(), 500)
     first = status(rig.post("/after", key), 200)
@@ -153,7 +153,7 @@ def waiting_streams_are_not_idle(rig):
         headers = [("idempotency-key", key), ("x-do", json.dumps({"hang": name}))]
         streams = [h2.post("/patient", headers, b"x") for _ in range(5)]
         rig.until_parked(4)
-        time.sleep(0.3)  # sleep: longer than the time-outs, of which nothing is to be seen
+        time.sleep(0.3)  # sleep: longer than the timeouts, none of which may show
         rig.backend.go(name)
         h2.until_end(streams[-1])
     eq(rig.backend.effects(key=key), 1)
@@ -245,7 +245,7 @@ def the_backend_is_heard_beside_its_accel_redirect(rig):
 
 @test
 def what_is_said_beside_an_accel_redirect_holds_without_the_answer(rig):
-    """Nginx's own page is no result; and what is done is not run again."""
+    """nginx's own page is not stored as a result; and a done request does not run again."""
     hang, pause = fresh("hang"), fresh("hang")
     rig.backend.script("/inside/hang", {"hang": hang})
     rig.backend.script("/inside/pause", {"size": 1000, "pause": [500, pause]})
@@ -254,7 +254,7 @@ def what_is_said_beside_an_accel_redirect_holds_without_the_answer(rig):
                                     ("/accel-rerun", "/inside/cut", 502, None), ("/accel-rerun", "/inside-refused/", 502, None)):
         for word, effects in (("done", 1), ("release", 2)):
             def asked(path=path, place=place, name=name, word=word):
-                """(key, answer); if the time was over before it was led on, another one is begun."""
+                """Returns (key, answer). If the timeout ends before the redirect, the test begins another request."""
                 key, before = fresh(), rig.backend.arrivals[name]
                 under_way = rig.later(path, key, do={"headers": [["X-Accel-Redirect", place], ["Idem-Outcome", word]]})
                 until("it is led on, or ends", lambda: rig.backend.arrivals[name] > before or under_way.done())
@@ -283,7 +283,7 @@ def a_second_backends_own_word_is_not_held_against_its_cut(rig):
 
 @test
 def what_comes_behind_an_interim_head_is_not_known(rig):
-    """nginx takes the interim head for the answer."""
+    """nginx takes the interim head for the response."""
     for do in ({"interim": True}, {"interim": True, "status": 500}, {"status": 103}, {"status": 101}):
         for path in ("/accel", "/11"):
             key = fresh()
@@ -337,7 +337,7 @@ def an_answer_from_a_cache_has_no_effect_to_remember(rig):
     second = status(rig.post(uri, two), 200)
     eq(second.body, first.body, "from nginx's cache")
     replay_of(first, rig.post(uri, one))
-    eq(status(rig.post(uri, two), 200).body, first.body)  # nothing was sent for it: it may be released
+    eq(status(rig.post(uri, two), 200).body, first.body)  # from nginx's cache; the key may be released
     eq(rig.backend.effects(path="/cached"), 1)
 
 
@@ -354,7 +354,7 @@ def a_log_for_debugging_breaks_nothing(rig):
 @test
 def a_stale_answer_from_a_cache_is_not_what_came_of_it(rig):
     status(rig.post("/stale", fresh()), 200)
-    time.sleep(2.1)  # sleep: it is valid for a second, of whole ones; to ask would be to renew it
+    time.sleep(2.1)  # sleep: the cached response is valid for one second of nginx's clock; a request would renew it
     key = fresh()
     status(rig.post("/stale", key, do={"fault": "close"}), 200)
     status(rig.post("/stale", key), 409, "uncertain")
@@ -427,7 +427,8 @@ def limits_of_connections_apply(rig):
 
 @test
 def a_limited_rate_is_kept_and_whole(rig):
-    """nginx counts whole seconds of its clock: two seconds' rates may go out at once, when a second begins. This is three."""
+    """nginx counts whole seconds of its clock: at the turn of a second the bytes of two seconds may go out at once.
+    This response takes three."""
     key = fresh()
     for _ in range(2):
         answer = status(rig.post("/slow-in", key, do={"size": 300000}), 200)
@@ -450,7 +451,7 @@ def many_filters_at_once_are_no_trouble(rig):
 
 @test
 def a_worker_that_is_made_to_go_leaves_its_runs_held(rig):
-    """worker_shutdown_timeout closes what runs; that is no reason to run it again."""
+    """worker_shutdown_timeout closes the connection of a run, which must not run again for that."""
     with Rig(WATCH + guard("/hold", "idem replay; idem_lease 1s;")
              + guard("/wait", "idem replay; idem_wait 1h; idem_lease 1s;"), main="worker_shutdown_timeout 300ms;") as other:
         keys, name = [fresh(), fresh()], fresh("hang")
@@ -472,14 +473,14 @@ def a_worker_that_is_made_to_go_leaves_its_runs_held(rig):
 
 @test
 def a_quick_end_is_quick(rig):
-    """SIGTERM does not wait, and what ran is held."""
-    # nginx itself kills a worker that does not go within a second or two, as on a busy machine.
+    """SIGTERM does not wait; the unfinished run is held."""
+    # nginx kills a worker that does not exit within a second or two, which happens on a busy machine.
     with Rig(guard("/hold", "idem replay; idem_lease 500ms;"), expects=["exited on signal 9"]) as other:
         key, name = fresh(), fresh("hang")
         under_way = other.later("/hold", key, do={"hang": name})
         other.backend.reached(name)
         other.process.terminate()
-        other.process.wait(LIMIT)  # while its backend hangs
+        other.process.wait(LIMIT)  # the backend still hangs
         eq(under_way.get().status, None)
         other.backend.go(name)
         other.until_lease_over("hold:")

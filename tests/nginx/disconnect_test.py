@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients that hang up: they are the ones that will retry, so the capture finishes."""
+"""Clients that disconnect: they will retry, so the gateway still stores the response."""
 import os
 import random
 import sys
@@ -22,7 +22,7 @@ CONF = WATCH + "".join((
 
 
 def settles(rig, path, key, **options):
-    """Ask until the key is no longer busy."""
+    """Repeats the request until the key is no longer busy."""
     return until_answer("the key is free", lambda: rig.post(path, key, **options), lambda a: a.type != "in-progress")
 
 
@@ -197,7 +197,7 @@ def a_parked_stream_may_be_reset(rig):
 
 @test
 def when_all_leave_the_last_parked_one_does_not_run(rig):
-    """The first one fails while the parked ones have gone: nobody is there to run it again."""
+    """The first run fails after the parked clients have disconnected: so there is no client to run it again."""
     key, name = fresh(), fresh("hang")
     first = Conn(rig.port).send(rig.bytes("/wait", key, do={"hang": name, "status": 500}))
     rig.backend.reached(name)
@@ -222,7 +222,7 @@ def half_a_close_runs_nothing_twice(rig):
         conn.sock.shutdown(1)
         answer = conn.answer()
     check(answer.status in (200, None), repr(answer))
-    # nginx may take it for one; then nothing had been claimed, or all of it is captured.
+    # nginx may take a half close for a disconnect; then there was no claim yet, or the response is stored.
     status(settles(rig, "/replay", key), 200)
     eq(rig.backend.effects(key=key), 1, "effects")
 
@@ -233,7 +233,7 @@ def whenever_a_client_leaves_there_is_one_effect_at_most(rig):
     keys = [fresh() for _ in range(120)]
     for key in keys:
         conn = Conn(rig.port).send(rig.bytes("/replay", key, do={"size": 3000}))
-        # sleep: a moment that is left to chance
+        # sleep: a random moment
         time.sleep(chance.choice((0, 0, 0.0005, 0.001, 0.002, 0.005)))
         chance.choice((conn.close, conn.reset))()
     for key in keys:
@@ -249,7 +249,7 @@ def whenever_a_stream_is_reset_there_is_one_effect_at_most(rig):
     with H2(rig.h2port) as h2:
         for key in keys:
             stream = h2.post("/replay", [("idempotency-key", key), ("content-type", "application/json")], b'{"a":1}')
-            # sleep: a moment that is left to chance
+            # sleep: a random moment
             time.sleep(chance.choice((0, 0, 0.0005, 0.001, 0.003)))
             h2.reset(stream)
     for key in keys:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shadow mode and kill switch: verdicts are made and logged, and every request passes."""
+"""Shadow mode and kill switch: verdicts are computed and logged, and every request passes."""
 import os
 import sys
 
@@ -34,7 +34,7 @@ HTTP = ("map $http_x_tenant $part { default off; acme on; } idem_set $big '#body
 
 
 def until_stored(rig):
-    """Nobody's answer is held in shadow mode until its end is stored."""
+    """In shadow mode a response is not held until its outcome is stored, so the test waits for that."""
     until("all ends are stored", lambda: all(json.loads(line)["state"] != "running"
                                              for line in rig.idem("list", "--json").splitlines()))
 
@@ -83,7 +83,7 @@ def in_shadow_mode_a_busy_key_passes_at_once(rig):
         key, name = fresh(), fresh("hang")
         under_way = rig.later(path, key, do={"hang": name})
         rig.backend.reached(name)
-        passes(rig, path, key, "busy")  # it does not wait: the first one hangs
+        passes(rig, path, key, "busy")  # the duplicate does not wait: the first one hangs
         rig.backend.go(name)
         status(under_way.get(), 200)
         eq(rig.backend.effects(key=key), 2)
@@ -111,19 +111,19 @@ def in_shadow_mode_nobody_is_asked(rig):
 
 @test
 def in_shadow_mode_nobody_is_asked_in_the_background(rig):
-    """By a variable it is not known which of the requests were enforced: there the backend is asked."""
+    """With a variable, the record does not show which requests were enforced, so the gateway probes the backend."""
     rules = "idem replay; idem_probe /_status/{0}; idem_enforce {1};"
     with Rig(guard("/off", rules.format("off", "off")) + guard("/on", rules.format("on", "on"))
              + guard("/some", rules.format("some", "$http_x_enforce"))
              + "location /_status/ { internal; proxy_pass http://@BACKEND@; }") as other:
         names = ("off", "on", "some")
         for name in names:
-            other.backend.script("/_status/" + name, {"status": 500})  # which leaves it to be asked for again
+            other.backend.script("/_status/" + name, {"status": 500})  # so that the next request probes again
             status(other.post("/" + name, fresh(), do={"fault": "close"}), 502)
 
         def asked(name):
             return len(other.backend.requests(path="/_status/" + name))
-        until("they are asked about, again and again", lambda: asked("on") >= 3 and asked("some") >= 3)
+        until("they are probed again and again", lambda: asked("on") >= 3 and asked("some") >= 3)
         eq(asked("off"), 0)
 
 
@@ -144,7 +144,7 @@ def in_shadow_mode_answers_are_whole(rig):
 
 @test
 def in_shadow_mode_an_answer_without_a_body_is_done(rig):
-    """nginx gives no body on, not even an empty one, of its own 204, and of any over HTTP/2."""
+    """nginx passes on no body of its own 204, not even an empty one, nor of any 204 over HTTP/2."""
     key = fresh()
     status(curl("--http2-prior-knowledge", "-X", "POST", "-H", f"Idempotency-Key: {key}", "-H",
                 'X-Do: {"status": 204}', f"http://127.0.0.1:{rig.h2port}/shadow"), 204)
@@ -213,7 +213,7 @@ def the_switch_may_be_made_of_who_asks(rig):
     eq(rig.backend.effects(ref=ref), 1)
     check(not ask("other").replayed and not ask("other").replayed, "others pass")
     eq([s.key for s in rig.backend.requests(ref=ref)], [f"acme-{number}", f"other-{number}", None])
-    status(rig.post("/whose", body=b'{"id": 1}'), 200)  # nobody is not acme: it passes without a scope
+    status(rig.post("/whose", body=b'{"id": 1}'), 200)  # not acme: it passes without a scope
 
 
 @test

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Stored answers in gzip, for clients that do not take it: decoded piece by piece, up to the location's limit, and never
-at the expense of others."""
+"""Stored responses in gzip, for clients that do not accept it: decoded piece by piece, up to the location's limit, and
+without delaying other requests."""
 import gzip
 import os
 import re
@@ -31,15 +31,15 @@ CONF = "".join((
 
 
 def counts(own):
-    """(bytes that were decoded, from how many, decoders that are open), for each turn of the worker's loop that decoded."""
+    """Returns (bytes of output, bytes of input, open decoders) for each turn of the worker's loop that decoded."""
     with open(own.folder + "/count", encoding="ascii") as file:
         return [tuple(map(int, line.split())) for line in file.read().splitlines()]
 
 
 def counted(rig, work):
-    """work(a rig of one worker whose decoding is counted)."""
+    """Calls work(rig) with a rig of one worker whose decoding is counted."""
     if not COUNTER or sanitizers():
-        raise Skip("IDEM_INFLATE_COUNTER does not say what counts, or that cannot be loaded beside a sanitizer")
+        raise Skip("IDEM_INFLATE_COUNTER names no library, or it cannot be loaded together with a sanitizer")
     with Rig(CONF, workers=1, start=False) as own:
         own.environment = lambda: dict(os.environ, LD_PRELOAD=COUNTER, IDEM_INFLATE_COUNT=own.folder + "/count")
         own.start()
@@ -47,12 +47,12 @@ def counted(rig, work):
 
 
 def stored(own, size, path="/wide"):
-    """A key whose answer is stored in gzip, as it is stored, and decoded."""
+    """Returns a key whose response is stored in gzip, the stored body, and the decoded one."""
     key, want = fresh(), (fresh("line").encode() + b":" + b"." * 4096) * (size // 4096)
     own.backend.script(path, {"body": want, "gzip": True})
     first = status(own.post(path, key, headers=TAKES), 200)
     eq(first.h("Content-Encoding"), "gzip")
-    own.turn()  # it is counted
+    own.turn()  # so that the counts are written
     return key, first.body, want
 
 
@@ -115,14 +115,14 @@ def clients_that_do_not_read_cost_a_piece_each(rig):
 @test
 def what_is_longer_than_the_limit_goes_out_as_it_is_and_is_not_decoded(rig):
     def work(own):
-        keys = [stored(own, MIB, "/small"), stored(own, MIB)]  # its length is known to be more, or exactly
+        keys = [stored(own, MIB, "/small"), stored(own, MIB)]  # known lengths: above the limit, and equal
         os.truncate(own.folder + "/count", 0)
         for key, packed, _ in keys:
             check(len(packed) < 65536, "it is kept")
             is_as_stored(own.post("/small", key), packed)
         own.turn()
         eq(counts(own), [])
-        # Where the limit was raised since, how long it is has to be found out.
+        # If the limit was raised since, the gateway has to measure the decoded length.
         for key, _, want in keys:
             is_decoded(own.post("/wide", key), want)
         own.turn()
@@ -151,7 +151,7 @@ def a_bomb_is_not_decoded_beyond_the_limit(rig):
 
 @test
 def a_body_that_decodes_to_nothing_lets_others_have_their_turn(rig):
-    """Empty members: 4 MiB of them give no byte of output, and took a worker a second."""
+    """4 MiB of empty members decode to no byte of output, and used to occupy a worker for a second."""
     def work(own):
         key, empty = fresh(), gzip.compress(b"", mtime=0) * (4 * MIB // 20)
         own.backend.script("/wide", {"body": empty, "headers": [["Content-Encoding", "gzip"]]})

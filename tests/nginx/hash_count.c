@@ -1,6 +1,6 @@
 /*
- * By LD_PRELOAD: how many bytes a program gives to SHA-256, call by call, into the file that
- * IDEM_HASH_COUNT names.
+ * A preload (LD_PRELOAD): writes the number of bytes of each call to SHA-256
+ * into the file that IDEM_HASH_COUNT names.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /*
- * By LD_PRELOAD: how many bytes a program has decoded with zlib in the turns of its event loop,
- * from how many, and how many decoders it holds at their ends: three numbers a line, for each turn
- * that decoded or changed something, into the file that IDEM_INFLATE_COUNT names.
+ * A preload (LD_PRELOAD): for each turn of the event loop that decoded with
+ * zlib or changed the number of decoders, writes a line of three numbers into
+ * the file that IDEM_INFLATE_COUNT names: bytes of output, bytes of input, and
+ * decoders open at the end of the turn.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""idem_js: the browser's half, served by the gateway as it stands in web/."""
+"""idem_js: the browser's half, served by the gateway byte for byte as in web/."""
 import hashlib
 import os
 import sys
@@ -34,7 +34,7 @@ def it_is_the_file_that_the_module_was_built_with(rig):
 def who_has_it_is_told_so(rig):
     for path, text in TEXTS.items():
         etag = get(rig, path).h("ETag")
-        eq(etag, f'"{hashlib.sha256(text).hexdigest()[:16]}"')  # another text has another
+        eq(etag, f'"{hashlib.sha256(text).hexdigest()[:16]}"')  # the tag depends on the text
         answer = status(get(rig, path, headers=[("If-None-Match", etag)]), 304)
         eq(answer.body, b"")
         status(get(rig, path, headers=[("If-None-Match", '"other"')]), 200)

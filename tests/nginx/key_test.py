@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which requests are the same: the key, its forms and its refusals, the scope, the fingerprint."""
+"""The identity of a request: the key, its forms and its refusals, the scope, the fingerprint."""
 import re
 import sys
 
@@ -47,7 +47,7 @@ HTTP = "log_format order '$order_id';" if MODULE else ""
 
 
 def once(rig, path, key, forms, **options):
-    """All these forms of the key are one key."""
+    """All these forms denote one key."""
     first = status(rig.post(path, forms[0], **options), 200)
     check(not first.replayed, "the first one runs")
     for form in forms[1:]:
@@ -189,7 +189,7 @@ def another_header_can_be_the_key(rig):
     status(rig.post("/named", "not this one", ref=ref, headers=[("X-Operation", value + "-3")]), 200)
     odd, plain = rig.backend.requests(ref=ref)
     check(re.fullmatch("[0-9a-f]{64}", odd.key), f"a key with a blank goes by its hash: {odd.key}")
-    eq(plain.all("Idempotency-Key"), [value + "-3"], "the key, and not what the client says besides")
+    eq(plain.all("Idempotency-Key"), [value + "-3"], "the key, and not the client's other header")
     refused(rig, "/named", "key-missing", key="not this one")
     refused(rig, "/named", "key-malformed", headers=[("X-Operation", "a"), ("X-Operation", "a")])
 
@@ -215,7 +215,7 @@ def derived_keys_differ_by_key_scope_and_prefix_and_are_stable(rig):
         status(rig.post(path, k, user=user, ref=ref), 200)
         derived.add(rig.backend.requests(ref=ref)[0].h("Idem-Downstream-Key"))
     eq(len(derived), 5, "derived keys")
-    # Released and asked again: another run, the same derived key.
+    # Released and requested again: another run, the same derived key.
     key = fresh()
     rig.post("/scoped", key, user="u", do={"status": 429})
     rig.post("/scoped", f'"{key}"', user="u")
@@ -376,7 +376,7 @@ def a_serial_number_and_a_credential_are_both_needed(rig):
     replay_of(first, rig.post("/serial", ref=ref, headers=pair(serial, "c1")))
     check(not status(rig.post("/serial", ref=ref, headers=pair(serial, "c2")), 200).replayed, "another client")
     check(not status(rig.post("/serial", ref=ref, headers=pair(serial + "c", "2")), 200).replayed,
-          "pairs are told apart where they meet")
+          "adjacent pairs are kept apart")
     eq(rig.backend.effects(ref=ref), 3)
     for headers in (pair(None, "c"), pair("1", None), pair(None, None), pair("", "c"), pair("1", "")):
         refused(rig, "/serial", "key-missing", headers=headers)
@@ -412,7 +412,7 @@ def an_expression_over_the_body_can_be_the_key(rig):
     def ask(path="/set", **members):
         return rig.post(path, body=json.dumps(members).encode())
     first = status(ask(orderId=order, note="a"), 200)
-    replay_of(first, ask(orderId=order, note="another note"))  # computed keys: no fingerprint
+    replay_of(first, ask(orderId=order, note="another note"))  # a computed key has no fingerprint
     eq(rig.backend.effects(path="/set", key=order), 1)
     for members in ({}, {"orderId": None}, {"orderId": {}}, {"orderId": ""}, {"orderId": []}):
         ref = fresh("ref")
@@ -464,7 +464,8 @@ def an_expression_that_only_a_log_reads_is_read_and_given_back(rig):
 @test
 def an_expression_in_a_log_reads_a_body_in_a_file(rig):
     tag = fresh("tag")
-    for path in ("/logged", "/unread"):  # the second one's body was read by nobody before, and its file is still there
+    # With the second path, the body was not read before the guard, and is in a temporary file.
+    for path in ("/logged", "/unread"):
         body = json.dumps({"orderId": tag + path, "pad": "x" * 5000}).encode()
         status(rig.post(path, fresh(), body=body), 200)
         until("it is logged", lambda: tag + path in open(rig.folder + "/set.log", encoding="utf-8").read())
@@ -516,7 +517,7 @@ def method_path_query_and_body_must_be_equal(rig):
                   dict(path="/replay/a?x=1", method="PATCH"), dict(path="/replay/a?x=1", body=b'{"a":2}'),
                   dict(path="/replay/a?x=1", body=b"")):
         answer = status(rig.post(key=key, **other), 422, "mismatch")
-        check(b"serial" not in answer.body, "nothing of the result is told")
+        check(b"serial" not in answer.body, "nothing of the result is revealed")
     replay_of(first, rig.post("/replay/a?x=1", key))
     eq(rig.backend.effects(key=key), 1)
 

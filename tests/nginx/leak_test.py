@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Nothing is left behind: memory and descriptors of the workers are flat over many requests.
+"""No leaks: memory and descriptors of the workers stay constant over many requests.
 
 IDEM_LEAK is the number of requests that are measured (8000; IDEM_LONG: 100000).
 """
@@ -23,7 +23,7 @@ HTTP = "upstream kept { server @BACKEND@; keepalive 16; } keepalive_requests 100
 
 
 def anonymous(pid):
-    """KiB of memory that is the process's own."""
+    """Returns the private memory of the process in KiB."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
 
@@ -33,7 +33,7 @@ def descriptors(pid):
 
 
 def exercise(rig, count):
-    """Every kind of request in turn, from some clients that keep their connections."""
+    """Sends every kind of request in turn, from some clients that keep their connections."""
     def client(share):
         with Conn(rig.port) as conn:
             for i in range(share):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the operator reads of a refusal: one line, its fields in one order, and what to do."""
+"""An operator's view of a refusal: one line, its fields in one order, and a hint."""
 import json
 import re
 import sys
@@ -41,7 +41,7 @@ def lines(rig, kind):
 
 
 def told(rig, kind, ask, level):
-    """The line about what `ask` sends, as (words, fields)."""
+    """Returns the log line about the request of `ask`, as (words, fields)."""
     before = len(lines(rig, kind))
     answer = ask()
     eq(answer.type, kind)
@@ -68,7 +68,7 @@ def a_key_that_is_missing_or_malformed(rig):
     eq((fields["record"], fields["prefix"], fields["route"]), ("-", "replay:", "localhost /replay"))
     words, fields = told(rig, "key-malformed", lambda: rig.post("/replay", "a b"), "info")
     eq(words, "malformed key")
-    check(fields["reason"], "what is wrong with it")
+    check(fields["reason"], "the fault")
 
 
 @test
@@ -138,7 +138,7 @@ def a_store_that_is_away(rig):
     words, fields = told(rig, "store-unavailable", lambda: rig.post("/away", fresh()), "error")
     eq(words, "the store cannot be asked")
     check("idem doctor" in fields["do"] and "cannot be reached" in fields["reason"], fields)
-    eq(rig.said().count("cannot be reached"), 1, "lines that tell it")
+    eq(rig.said().count("cannot be reached"), 1, "log lines")
     _, fields = told(rig, "store-unavailable", lambda: rig.post("/closed", fresh()), "error")
     check("cannot make the store's directory" in fields["reason"], fields)
 
@@ -159,12 +159,12 @@ def a_label_with_a_newline_begins_no_line(rig):
     rig.post("/named", key, body=body)
     _, fields = told(rig, "duplicate", lambda: rig.post("/named", key, body=body), "info")
     eq(fields["label"], "one")
-    check("[alert] two" not in rig.said() and "\x1b" not in rig.said(), "what comes behind it is nowhere")
+    check("[alert] two" not in rig.said() and "\x1b" not in rig.said(), "the rest of the label is not logged")
 
 
 @test
 def a_uri_with_a_newline_begins_no_line(rig):
-    """Those lines of ours that name a page have the client's URI, which nginx has decoded."""
+    """Some of Idem's log lines name a page, and so contain the client's URI, which nginx has decoded."""
     forged = "/%0a2026/01/01%2000:00:00%20[error]%20forged%e2%80%ae%1b[31m"
     for path, words in (("/intercepted", "not sent to a second backend"), ("/unsigned", "not led on to"),
                         ("/twice", "non_idempotent")):
@@ -177,7 +177,7 @@ def a_uri_with_a_newline_begins_no_line(rig):
 
 @test
 def what_nobody_sees_in_a_label_is_escaped(rig):
-    """It would reorder the line, or hide words in it that only programs read."""
+    """Such characters would reorder the line, or hide words that only programs read."""
     label = "order \u202e7\u200b\u00ad\u2028\U000e0041"
     key, body = fresh(), json.dumps({"name": label}).encode()
     rig.post("/named", key, body=body)

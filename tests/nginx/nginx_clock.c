@@ -1,8 +1,9 @@
 /*
- * Preloaded into nginx (LD_PRELOAD), so that a test controls its clocks. The file that
- * IDEM_NGINX_CLOCK names holds how far they are ahead, and the time at which each of them
- * stops. The test changes the file while nginx runs; a worker sees it at its next turn.
- * Other threads wait by CLOCK_MONOTONIC, which is left to them.
+ * Preloaded into nginx (LD_PRELOAD), so that a test controls its clocks. The
+ * file that IDEM_NGINX_CLOCK names holds how far they are ahead, and the time
+ * at which each of them stops. The test changes the file while nginx runs; a
+ * worker sees a change at its next turn. Other threads wait by CLOCK_MONOTONIC,
+ * which stays real for them.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +17,7 @@
 struct nginx_clock {
     int64_t ahead_ms;
     int64_t wall_ms;               /* the time of day; 0: it runs */
-    int64_t monotonic_ms, boot_ms; /* the clocks of timers, likewise */
+    int64_t monotonic_ms, boot_ms; /* the clocks of timers; 0: they run */
 };
 
 static const volatile struct nginx_clock *clock_at;

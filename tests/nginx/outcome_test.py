@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What becomes of a run: every kind of answer, and every way of getting none."""
+"""The outcome of a run: for every kind of response, and for every failure to get one."""
 import gzip
 import sys
 import time
@@ -36,7 +36,7 @@ CONF = "".join((
 
 
 def stays(rig, path, key, first, **options):
-    """It is done: the next one is a replay."""
+    """Checks that the key is done: the next request is a replay."""
     replay_of(first, rig.post(path, key, **options))
     eq(rig.backend.effects(key=key), 1, "effects")
 
@@ -166,7 +166,7 @@ def gateways_may_stand_in_a_row(rig):
     eq(rig.backend.effects(key=key), 1, "effects")
     seen, = rig.backend.requests(key=key)
     eq((seen.all("Idem-Attempt"), len(seen.all("Idem-Downstream-Key")), len(seen.all("Idempotency-Key"))), (["1"], 1, 1))
-    # What the inner one replays is the outer one's first answer.
+    # The first response of the outer gateway is the inner one's replay.
     inner = fresh()
     status(rig.post("/replay", inner), 200)
     outer = rig.post("/chain", inner)
@@ -177,7 +177,7 @@ def gateways_may_stand_in_a_row(rig):
 
 @test
 def a_kept_failure_needs_an_answer(rig):
-    """Nothing was sent: on_failure has no say."""
+    """No byte was sent, so on_failure does not apply."""
     with Rig(guard("/", "idem_preset payment; proxy_next_upstream off;",
                    to="proxy_pass http://127.0.0.1:$http_x_port;")) as other:
         key = fresh()
@@ -198,7 +198,7 @@ def bytes_sent_and_no_answer_is_unknown(rig):
 def an_answer_that_does_not_come_is_unknown(rig):
     key, name = fresh(), fresh("hang")
     status(rig.post("/slow", key, do={"hang": name}), 504)
-    rig.backend.reached(name)  # it may be slower than nginx waits
+    rig.backend.reached(name)  # the backend may be slower than nginx's timeout
     is_uncertain(rig, "/slow", key)
     rig.backend.go(name)
     until("the backend has answered", lambda: rig.backend.requests(key=key)[0].outcome)
@@ -232,7 +232,7 @@ def what_vanished_is_run_again_where_the_policy_says_so(rig):
         answer = rig.post("/rerun-slow" if "hang" in do else "/rerun", key, do=do)
         check(answer.status in (502, 504), repr(answer))
         if "hang" in do:
-            rig.backend.reached(name)  # it may be slower than nginx waits
+            rig.backend.reached(name)  # the backend may be slower than nginx's timeout
         line = until("it runs again", lambda key=key: (lambda answer, line: line if answer.status == 200 else None)(
             *rig.logged("/rerun", key)))
         eq((line["idem_verdict"], line["idem_attempt"]), ("run", "2"))
@@ -242,8 +242,8 @@ def what_vanished_is_run_again_where_the_policy_says_so(rig):
 
 
 def cut_short(do, name):
-    """Returns the rig, the key, the answer and the log line of a run that nginx ends while its backend hangs. The test
-    moves nginx's clock once the backend has the request."""
+    """Returns the rig, the key, the response and the log line of a run that nginx ends while its backend hangs. The
+    test moves nginx's clock once the backend has the request."""
     own = Rig(guard("/bounded", "idem replay; idem_run_max 1h; proxy_read_timeout 1d;"), clock=True)
     key, rid = fresh(), fresh("rid")
     late = own.later("/bounded", key, rid=rid, do=do)
@@ -396,7 +396,7 @@ def a_slow_reader_gets_all_of_it(rig):
             with Conn(rig.port) as conn:
                 conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
                 conn.send(rig.bytes(path, key, do={"size": size}))
-                time.sleep(0.1)  # sleep: it reads late
+                time.sleep(0.1)  # sleep: the client reads late
                 answer = conn.answer()
                 if path == "/small" and answer.status == 409:
                     continue
@@ -422,7 +422,7 @@ def an_answer_over_the_limit_is_done_before_it_has_ended(rig):
 
 @test
 def a_length_over_the_limit_is_known_by_the_head(rig):
-    """Nothing of the body has come yet, and it is done."""
+    """The outcome is done before a byte of the body has arrived."""
     key, name = fresh(), fresh("hang")
     with Conn(rig.port) as conn:
         conn.send(rig.bytes("/small", key, do={"size": 100000, "pause": [0, name]}))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The gateway among the rest of nginx: what passes untouched, redirects, groups, filters."""
+"""The gateway within nginx: requests that pass untouched, redirects, groups, filters."""
 import gzip
 import os
 import socket
@@ -99,14 +99,14 @@ def get_head_and_options_pass_untouched(rig):
         eq(len(seen), 2, "both reach the backend")
         eq(seen[0].all("Accept-Encoding"), ["gzip"])
         eq([n for n, _ in seen[0].headers if n.lower().startswith("idem-")], [])
-        # No key, no scope and no form of a key matters to them.
+        # These requests may lack a key or a scope, or have a malformed key.
         for form in (None, '"broken', "a b"):
             status(rig.post("/replay", form, method=method, body=b""), 200)
 
 
 @test
 def other_methods_pass_too(rig):
-    """Those that nginx does not know have one number among themselves: QUERY, REPORT, and whatever a backend makes up."""
+    """nginx has a single number for all methods that it does not know: QUERY, REPORT, and any that a backend invents."""
     for method in ("PUT", "DELETE", "PROPFIND", "LOCK", "QUERY", "REPORT", "X-UN_KNOWN"):
         key = fresh()
         for _ in range(2):
@@ -143,7 +143,7 @@ def gzip_towards_the_client_applies_anew(rig):
     plain = status(rig.post("/gzip", key), 200)
     check(plain.replayed and not plain.all("Content-Encoding"), repr(plain))
     eq(plain.body, want)
-    # The other way round: what was stored for who takes none is encoded for who does.
+    # The reverse: a response stored for a client without gzip is encoded for one that accepts it.
     key = fresh()
     rig.post("/gzip", key, do={"size": 20000})
     again = status(rig.post("/gzip", key, headers=takes), 200)
@@ -162,7 +162,7 @@ def a_weak_etag_stays_as_it_is_and_a_strong_one_is_weakened_with_its_encoding(ri
             for again, tag in ((rig.post(path, key), plain), (rig.post(path, key, headers=takes), encoded)):
                 check(again.replayed, repr(again))
                 eq(again.all("ETag"), [tag], f"{path} {said}")
-    # Encoded by the backend: decoded, it is no longer those bytes.
+    # If the backend encoded it, the decoded response no longer has the bytes of the ETag.
     key = fresh()
     rig.post("/replay", key, do={"size": 1000, "gzip": True, "headers": [["ETag", '"v"']]}, headers=takes)
     eq(rig.post("/replay", key, headers=takes).all("ETag"), ['"v"'])
@@ -176,7 +176,7 @@ def headers_that_nginx_adds_are_there_once(rig):
         status(answer, 200)
         eq((answer.all("X-Added"), answer.all("X-Two"), answer.all("Cache-Control")), (["POST"], ["b"], ["max-age=60"]))
         eq(len(answer.all("Expires")), 1)
-    key = fresh()  # what the backend says of the same gives way, the second time too
+    key = fresh()  # the backend's values for these headers give way, on the replay too
     said = [["Cache-Control", "no-store"], ["Expires", "Mon, 01 Jan 2024 00:00:00 GMT"]]
     for answer in (rig.post("/headers", key, do={"headers": said}), rig.post("/headers", key)):
         eq((answer.all("Cache-Control"), len(answer.all("Expires"))), (["max-age=60"], 1), repr(answer))
@@ -202,7 +202,7 @@ def an_answer_that_was_spooled_to_a_file_is_whole(rig):
         key = fresh()
         with Conn(rig.port) as conn:
             conn.send(rig.bytes("/spooled", key, do={"size": size}))
-            time.sleep(0.1)  # sleep: it reads late
+            time.sleep(0.1)  # sleep: the client reads late
             first = conn.answer()
         eq(first.body, rig.backend.requests(key=key)[0].answer)
         replay_of(first, rig.post("/spooled", key))
@@ -233,7 +233,7 @@ def parts_that_subrequests_add_are_no_part_of_the_guard(rig):
 def a_claimed_request_never_goes_to_a_second_upstream(rig):
     for do in ({"fault": "close"}, {"fault": "rst"}, {"status": 500}, {"status": 503}, {"status": 429},
                {"fault": "bighead"}, {"read": 1}):
-        # nginx itself would send PUT, DELETE and QUERY again; both servers are asked first in turn.
+        # nginx itself would resend PUT, DELETE and QUERY; each server comes first in turn.
         for method in ("POST", "PUT", "DELETE", "QUERY", "POST", "PUT", "DELETE", "QUERY", "PUT"):
             key = fresh()
             answer = rig.post("/next", key, do=do, method=method)
@@ -368,12 +368,13 @@ def where_it_is_redirected_to_does_not_send_it_twice(rig):
         status(rig.post(path, key, do={"fault": "close"}), 502)
         seen = OTHER.requests(key=key) + THIRD.requests(key=key)
         check(len(seen) <= 1, f"{path}: {seen}")
-        check("non_idempotent would send it twice" in rig.said(), "nobody is told why")
+        check("non_idempotent would send it twice" in rig.said(), "the reason is not revealed")
 
 
 @test
 def a_refusal_has_its_own_status_whatever_error_has_led_to_it(rig):
-    """Without a `=`, error_page gives its own status to whatever answers: to the backend, not to a refusal."""
+    """Without `=`, error_page gives its own status to the response that follows: to the backend's, but not to a
+    refusal."""
     key = fresh()
     first = status(rig.post("/behind", key), 502)
     eq(first.body, rig.backend.requests(key=key)[0].answer, "the backend's body")
@@ -391,7 +392,7 @@ def error_page_may_be_a_page(rig):
     key = fresh()
     first = status(rig.post("/page", key, do={"status": 500}), 500)
     eq(first.body, b"we are sorry")
-    replay_of(first, rig.post("/page", key))  # a payment's failure is kept, as it was told
+    replay_of(first, rig.post("/page", key))  # a payment's failure is kept as the client got it
     eq(rig.backend.effects(key=key), 1)
     key = fresh()
     status(rig.post("/page-api", key, do={"status": 500}), 500)
@@ -425,7 +426,8 @@ def an_accel_redirect_to_a_file_is_captured(rig):
 
 @test
 def a_first_answer_knows_no_ranges(rig):
-    """Neither in its head nor in its body: who takes one of both for the other takes the rest for the next answer."""
+    """Neither the head nor the body of a first response is a range: a client that takes a part for the whole would
+    take the rest for the next response."""
     os.makedirs(rig.folder + "/static", exist_ok=True)
     content = pattern(5000)
     with open(rig.folder + "/static/part.bin", "wb") as file:

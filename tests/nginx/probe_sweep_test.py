@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rounds: uncertain runs that are asked about in the background; and probers that have to go."""
+"""Sweeps: uncertain runs that are probed in the background; and probing workers that exit."""
 import os
 import signal
 import socket
@@ -17,8 +17,8 @@ SHORT = "worker_shutdown_timeout 300ms;"
 
 
 def vanish(rig, count):
-    """So many uncertain runs; what the backend is asked by, per key. The first one is there at once:
-    a round that finds nothing takes its time until the next."""
+    """Makes `count` uncertain runs; returns {key: downstream key}. The first run is made at once, because a sweep that
+    finds nothing waits until the next."""
     keys = [fresh() for _ in range(count)]
     for some in (keys[:1], keys[1:]):
         for answer in burst(rig.port, [rig.bytes("/p", key, do={"fault": "close"}) for key in some]):
@@ -31,21 +31,21 @@ def probes(rig, names=None):
 
 
 def at_each(rig, answers, rest=None):
-    """What the backend answers to a probe, by whom it is about, and to all others: 500, unless said."""
+    """Sets the backend's responses to probes, by downstream key; for all others `rest`, or 500."""
     plain = rig.backend.directive
     rig.backend.directive = lambda seen: answers.get(seen.target.split("?")[1], rest or {"status": 500}) \
         if seen.path == "/_status" else plain(seen)
 
 
 def is_uncertain(rig, key):
-    """At once, or as soon as a round that asks about it has ended."""
-    answer = until_answer("nobody holds it", lambda: rig.post("/p", key), lambda a: a.type != "in-progress")
+    """The key is uncertain, at once or as soon as a sweep that probes it has ended."""
+    answer = until_answer("no prober holds it", lambda: rig.post("/p", key), lambda a: a.type != "in-progress")
     status(answer, 409, "uncertain")
     eq(rig.backend.effects(key=key), 1)
 
 
 class Gate:
-    """A way to Redis that lets no answer to a claim through while it is shut."""
+    """A proxy in front of Redis that holds back all responses to claims while it is shut."""
 
     def __init__(self, redis):
         self.redis, self.listener = redis, socket.create_server(("127.0.0.1", 0))
@@ -96,16 +96,16 @@ class Gate:
 @test
 def one_worker_asks_and_what_never_happened_is_asked_about_once(rig):
     with Rig(CONF, workers=3) as other:
-        at_each(other, {})  # before there is anything that a round could ask about
+        at_each(other, {})  # before there is a record to probe
         names = vanish(other, 21)
         never, *rest = names
 
         def asked(key):
             return len(probes(other, {names[key]}))
         at_each(other, {names[never]: {"status": 404}})
-        until("it is told that one never happened", lambda: any(s.status == 404 for s in probes(other, {names[never]})))
+        until("the probe reports that one never happened", lambda: any(s.status == 404 for s in probes(other, {names[never]})))
         before, at_once = {key: asked(key) for key in rest}, asked(never)
-        until("all others are asked about, three times more", lambda: all(asked(key) >= before[key] + 3 for key in rest))
+        until("all others are probed three times more", lambda: all(asked(key) >= before[key] + 3 for key in rest))
         eq(len({s.h("X-Worker") for s in probes(other)}), 1, "workers that ask")
         eq(asked(never), at_once, "probes of what never happened")
         first = status(other.post("/p", never), 200)
@@ -123,15 +123,15 @@ def a_round_asks_fifty_a_second_and_leaves_nothing_open(rig):
         before = open_files()
         at_each(other, {}, {"body": "found"})
         names = vanish(other, 70)
-        until("all are asked about", lambda: len(probes(other)) >= 70)
-        starts = sorted(float(s.h("X-Asked")) for s in probes(other))  # when nginx asked: the backend may be slow
+        until("all are probed", lambda: len(probes(other)) >= 70)
+        starts = sorted(float(s.h("X-Asked")) for s in probes(other))  # nginx's time: the backend may be slow
         eq(len(starts), 70, "probes")
         least = min(after - before for before, after in zip(starts, starts[50:]))
-        check(least > 0.5, f"fifty-one within {least:.2f} s")  # a second, by nginx's clock, which may be a turn old
-        # The store's own, and a listening socket that was not looked at before: a few; SQL has four connections.
+        check(least > 0.5, f"fifty-one within {least:.2f} s")  # a second by nginx's clock, which may be one turn late
+        # The store's own descriptors, and that of a listening socket: a few; SQL has four connections.
         own = 24 if STORE in ("postgres", "mysql") else 8
         until("all is closed again", lambda: open_files() <= before + own)
-        for key in names:  # asked about is not settled yet
+        for key in names:  # a probed record is not settled yet
             answer = until_200("it is settled", lambda key=key: other.post("/p", key))
             check(answer.replayed and answer.body == b"found", repr(answer))
         eq(other.backend.effects(), 70)
@@ -139,7 +139,7 @@ def a_round_asks_fifty_a_second_and_leaves_nothing_open(rig):
 
 @test
 def a_prober_that_is_made_to_go_gives_it_back_at_once(rig):
-    """Its lease would block the key for another hour."""
+    """The prober's lease would block the key for another hour."""
     with Rig(CONF, main=SHORT) as other:
         at_each(other, {})
         (key, name), hang = vanish(other, 1).popitem(), fresh("hang")
@@ -165,7 +165,7 @@ def a_probe_that_is_granted_to_a_worker_that_goes_is_given_back(rig):
             before = len(probes(other))
             old, = other.worker_pids()
             other.process.send_signal(signal.SIGHUP)
-            until("it is told to go", lambda: "shutting down" in title(old))
+            until("the worker gets the signal", lambda: "shutting down" in title(old))
             gate.open.set()
             until("the old worker is gone", lambda: not alive(old))
             eq(len([s for s in probes(other) if s.h("X-Worker") == str(old)]), before, "probes by a worker that goes")
@@ -175,4 +175,4 @@ def a_probe_that_is_granted_to_a_worker_that_goes_is_given_back(rig):
 
 
 if __name__ == "__main__":
-    main(guard("/", "idem replay;"))  # each test has an nginx of its own: none that exists asks about its runs
+    main(guard("/", "idem replay;"))  # each test has an nginx of its own, so that no other one probes its runs

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""idem_probe tx: what became of a run is read from the row of its service's own transaction."""
+"""idem_probe tx: the row of the service's own transaction shows the outcome of a run."""
 import contextlib
 import os
 import subprocess
@@ -33,7 +33,7 @@ CONF = WATCH + "".join((
 
 
 class Service:
-    """service.py in a process of its own, which is started again where it died."""
+    """service.py in a process of its own, which is restarted when it has died."""
 
     def __init__(self, rig):
         self.rig, self.process = rig, None
@@ -62,7 +62,7 @@ class Service:
             return sock.connect_ex(("127.0.0.1", PORT)) == 0
 
     def dies(self, path, key, do, **options):
-        """A request that is its last one."""
+        """Sends a request at which the service dies."""
         headers = [("X-Do", do), *options.pop("headers", [])]
         status(self.rig.post(path, key, headers=headers, **options), 502)
         self.up()
@@ -89,13 +89,13 @@ def effects(rig, key):
 
 
 def settled(rig, path, key, **options):
-    """The answer, once nobody else probes: a round in the background may be at it."""
+    """Returns the response once no other prober is at work: a sweep in the background may be."""
     return until_answer("the prober has ended", lambda: rig.post(path, key, **options),
                         lambda a: a.type != "in-progress")
 
 
 def stored(rig, key):
-    """What the row of the only transaction of the key holds."""
+    """Returns the result in the row of the key's only transaction."""
     text = "convert_from(result, 'UTF8')" if STORE == "postgres" else "result"
     return rig.server.ask(f"SELECT {text} FROM idem_tx WHERE status = 201 ORDER BY created DESC LIMIT 1").encode()
 
@@ -126,13 +126,13 @@ def what_was_not_committed_runs_again_once(rig):
 
 @test
 def a_transaction_that_is_still_open_is_waited_for_by_the_service(rig):
-    """No row is there yet, so that it runs: the service's own guard is told what came of the first."""
+    """There is no row yet, so the request runs: the service's own guard then waits for the first transaction."""
     with service(rig) as it:
         key = fresh()
         status(rig.post("/slow", key, headers=[("X-Do", "open")]), 504)
-        until("its transaction is open", lambda: os.path.exists(f"{rig.folder}/opened"))  # it may be slower than nginx waits
+        until("its transaction is open", lambda: os.path.exists(f"{rig.folder}/opened"))  # it may exceed nginx's timeout
         later = Later(lambda: settled(rig, "/patient", key))
-        until("the service is asked again", lambda: len(it.calls(key)) == 2)
+        until("the service gets a second request", lambda: len(it.calls(key)) == 2)
         check(later.thread.is_alive(), "it waits")
         rig.put("go", "")
         answer = status(later.get(), 201)
@@ -180,8 +180,8 @@ def a_row_whose_result_is_not_kept_settles_it(rig):
 
 
 def uncertain_behind(rig, it, close, reopen):
-    """A key whose run has committed and then died, and whose record is still uncertain after `close()`: the probe in
-    the background may have settled it before, and then another key is tried."""
+    """Returns a key whose run committed and then died, and whose record is still uncertain after `close()`. If the
+    background probe has settled the record before that, another key is tried."""
     def attempt():
         key = fresh()
         rig.server.ask("DELETE FROM idem_record")
@@ -214,7 +214,7 @@ def a_row_that_cannot_be_looked_for_leaves_it_uncertain(rig):
 
 
 def waiting_for_the_table(root):
-    """How many sessions of the server wait for a lock of idem_tx."""
+    """Returns how many sessions of the server wait for a lock of idem_tx."""
     return int(root.ask(
         "SELECT count(*) FROM pg_locks WHERE relation = 'idem_tx'::regclass AND NOT granted" if STORE == "postgres" else
         "SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'")[0])
@@ -265,7 +265,7 @@ def there_is_one_prober_at_a_time(rig):
 
 @test
 def the_service_is_told_by_what_its_row_is_named(rig):
-    """Scope and key as they are in the record's name, and nobody else's word for them."""
+    """The service gets the scope and the key of the record's name; a client's Idem-Scope header is ignored."""
     with service(rig) as it:
         key = fresh()
         it.dies("/mine", f'"{key}"', "after", user="ann", headers=[("Idem-Scope", "bob")])
@@ -276,7 +276,7 @@ def the_service_is_told_by_what_its_row_is_named(rig):
         eq([call[1] for call in it.calls(key)], ["'ann'", "'bob'"])
         eq(effects(rig, key), 2)
         status(rig.post("/mine", key, user="ann smith"), 201)
-        check(re.fullmatch("'[0-9a-f]{64}'", it.calls(key)[2][1]), "a scope that no header can hold is told by a hash")
+        check(re.fullmatch("'[0-9a-f]{64}'", it.calls(key)[2][1]), "a scope that no header can hold is sent as a hash")
 
 
 @test

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Workers that come and go: reload, upgrade, kill -9; leases, and the probe of what was left."""
+"""Workers that come and go: reload, upgrade, kill -9; leases, and the probes of vanished runs."""
 import collections
 import os
 import signal
@@ -13,7 +13,7 @@ from rig import *
 from tap import *
 
 KILLED = ["exited on signal 9"]
-# A URI that needs the request is asked for a client only, never in the background.
+# A URI with variables of the request is probed only for a client, never in the background.
 PROBED = "idem replay; idem_probe /_status/{0}?$request_id;"
 IN_BACKGROUND = "idem replay; idem_probe /_status/{0};"
 CONF = WATCH + "".join((
@@ -21,7 +21,7 @@ CONF = WATCH + "".join((
     guard("/wait", "idem replay; idem_wait 1h;"),
     guard("/wait-briefly", "idem replay; idem_wait 1h; idem_lease 600ms;"),
     guard("/hold", "idem replay; idem_lease 300ms;"),
-    # These end a run whose lease is over: they have time to be killed before.
+    # A run here ends with its lease, and the test has time to kill its worker before that.
     guard("/rerun", "idem replay; idem_fingerprint body; idem_recover rerun; idem_lease 2s; idem_attempts 2;"),
     guard("/rerun-sure", "idem replay; idem_fingerprint body; idem_recover rerun; idem_attempts 2;", prefix="rerun:"),
     guard("/lock", "idem lock; idem_lease 2s;"),
@@ -52,7 +52,7 @@ CONF = WATCH + "".join((
 
 
 class Load(threading.Thread):
-    """Requests with new keys, one after the other, each asked twice, until it is stopped."""
+    """Sends requests with new keys, one after the other, each twice, until it is stopped."""
 
     def __init__(self, rig, path="/replay"):
         super().__init__(daemon=True)
@@ -73,7 +73,7 @@ class Load(threading.Thread):
     def stop(self):
         self.on = False
         self.join()
-        eq(self.bad[:3], [], f"what went wrong of {len(self.keys)}")
+        eq(self.bad[:3], [], f"the failures of {len(self.keys)}")
         counts = self.effects()
         eq({key: counts[key] for key in self.keys if counts[key] != 1}, {}, "keys whose effects are not one")
 
@@ -82,14 +82,14 @@ class Load(threading.Thread):
 
 
 def progress(loads, least=10):
-    """Each of them goes on."""
+    """Waits until each load has made progress."""
     before = [len(load.keys) for load in loads]
     until("there is load", lambda: all(len(load.keys) >= n + least for load, n in zip(loads, before)))
 
 
 def vanish(rig, path, times=1):
-    """The key of a run whose worker is killed, so often; its client sees the connection end. A worker that was not
-    scheduled for longer than the lease has ended the run before: then another key is tried."""
+    """Returns the key of a run whose worker is killed, `times` times; its client sees the connection end. If a worker
+    was not scheduled for longer than the lease, its run ended before: then another key is tried."""
     def vanished(key):
         name = fresh("hang")
         under_way = rig.later(path, key, do={"hang": name})
@@ -130,7 +130,7 @@ def a_run_in_an_old_worker_is_renewed_and_finished(rig):
     rig.backend.reached(name)
     old = rig.reload()
     rig.until_renewed("hold:", 4)
-    # A worker that is not scheduled for longer than its lease has it again with its next renewal.
+    # A worker that is not scheduled for longer than its lease gets the lease back at its next renewal.
     until_answer("it is held", lambda: rig.post("/hold", key), lambda a: a.type == "in-progress")
     rig.backend.go(name)
     first = status(under_way.get(), 200)
@@ -208,8 +208,8 @@ def a_backend_of_ten_leases_is_waited_for(rig):
     under_way = rig.later("/brief", key, do={"hang": name})
     rig.backend.reached(name)
 
-    rig.until_renewed("brief:", 30)  # at a third of a lease each
-    # A worker that is not scheduled for longer than its lease has it again with its next renewal.
+    rig.until_renewed("brief:", 30)  # the renewals come every third of a lease
+    # A worker that is not scheduled for longer than its lease gets the lease back at its next renewal.
     until_answer("it is held", lambda: rig.post("/brief", key), lambda a: a.type == "in-progress")
     rig.backend.go(name)
     first = status(under_way.get(), 200)
@@ -237,7 +237,7 @@ def what_a_killed_worker_ran_is_run_again_where_the_policy_says_so(rig):
     eq((status(first, 200).replayed, line["idem_attempt"]), (False, "2"))
     replay_of(first, rig.post("/rerun-sure", key))
     eq([s.h("Idem-Attempt") for s in rig.backend.requests(key=key)], ["1", "2"])
-    # A crash counts as an attempt: two, and it is dead.
+    # A crash counts as an attempt: after two the key is dead.
     key = vanish(rig, "/rerun", 2)
     rig.until_lease_over("rerun:")
     answer, line = rig.logged("/rerun", key)
@@ -297,14 +297,14 @@ def a_probe_that_finds_nothing_lets_it_run(rig):
 
 @test
 def a_probe_that_took_too_long_lets_nothing_run(rig):
-    """Nobody holds the key any more: another prober may have been told the same."""
+    """The prober no longer holds the key: another prober may have got the same response."""
     name = fresh("hang")
     rig.backend.script("/_status/late", {"status": 404, "hang": name})
     key = fresh()
     status(rig.post("/late-again", key, do={"fault": "close"}), 502)
     asked = rig.later("/late", key)
     rig.backend.reached(name)
-    time.sleep(0.4)  # sleep: idem_run_max is over then, of which the next two lines are a sign
+    time.sleep(0.4)  # sleep: idem_run_max ends meanwhile; the next two lines wait for the effects
     rig.turn()
     rig.until_lease_over("late:")
     rig.backend.go(name)
@@ -325,7 +325,7 @@ def a_probe_that_does_not_know_leaves_it_uncertain(rig):
         status(rig.post(path, key, do={"fault": "close"}), 502)
         for _ in range(2):
             answer = status(rig.post(path, key), 409, "uncertain")
-            told = answer.body.replace(answer.problem["key_hash"].encode(), b"")  # whose digits may be any
+            told = answer.body.replace(answer.problem["key_hash"].encode(), b"")  # its digits may be any
             check(b"403" not in told and answer.h("Location") is None, repr(answer))
         eq(rig.backend.effects(key=key), 1)
 
@@ -370,7 +370,7 @@ def a_probe_that_no_backend_answers_says_nothing(rig):
     for path in ("/astray", "/astray-page"):
         key = fresh()
         status(rig.post(path, key, do={"fault": "close"}), 502)
-        for _ in range(2):  # a round in the background may be at it
+        for _ in range(2):  # a background sweep may be probing
             status(until_answer("the prober has ended", lambda path=path, key=key: rig.post(path, key),
                                 lambda a: a.type != "in-progress"), 409, "uncertain")
         eq(rig.backend.effects(key=key), 1)
@@ -384,9 +384,9 @@ def a_probe_that_needs_the_request_is_not_asked_in_the_background(rig):
     status(rig.post("/theirs", key, do={"fault": "close"}), 502)
     rig.backend.script("/_status/quiet", {"status": 500})
     status(rig.post("/quiet", fresh(), do={"fault": "close"}), 502)
-    rig.reload()  # all rounds begin at the same time then
+    rig.reload()  # so that all sweeps begin at the same time
     before = len(rig.backend.requests(path="/_status/quiet"))
-    until("a round has asked twice", lambda: len(rig.backend.requests(path="/_status/quiet")) >= before + 2)
+    until("the sweep has probed twice", lambda: len(rig.backend.requests(path="/_status/quiet")) >= before + 2)
     eq(rig.backend.requests(path="/_status/"), [], "probes that ask about nothing")
     answer = status(rig.post("/theirs", key), 200)
     eq((answer.body, rig.backend.effects(key=key)), (b"this one", 1))
@@ -407,7 +407,7 @@ def what_ran_after_a_probe_is_probed_again(rig):
     key, plain = fresh(), rig.backend.directive
 
     def directive(seen):
-        """A probe that comes after the first run finds nothing, whether a client asks or a round."""
+        """A probe after the first run finds nothing, whether from a client or a sweep."""
         if seen.path != "/_status/twice":
             return plain(seen)
         return {"body": "found"} if rig.backend.effects(key=key) == 2 else {"status": 404}
@@ -416,7 +416,7 @@ def what_ran_after_a_probe_is_probed_again(rig):
         status(rig.post("/twice", key, do={"fault": "close"}), 502)
         until_answer("no round is at it", lambda: rig.post("/twice", key, do={"fault": "close"}), lambda a: a.status == 502)
         eq(rig.backend.effects(key=key), 2, "it never happened, and ran")
-        rig.reload()  # a round begins soon after
+        rig.reload()  # a sweep begins soon after
         until("a probe in the background", lambda: [s for s in rig.backend.requests(path="/_status/twice") if s.answer == b"found"])
         answer = until_200("settled", lambda: rig.post("/twice", key))
         eq((answer.body, rig.backend.effects(key=key)), (b"found", 2))
@@ -477,7 +477,7 @@ def a_client_that_leaves_the_prober_leaves_it_settled(rig):
 def what_a_killed_worker_left_is_probed_in_the_background(rig):
     rig.backend.script("/_status/left", {"body": "found"})
     key = vanish(rig, "/left")
-    until("a probe that no client asked for", lambda: rig.backend.requests(path="/_status/left"))
+    until("a probe in the background", lambda: rig.backend.requests(path="/_status/left"))
     until("it is settled", lambda: all(r["state"] == "done" for r in rig.records("left:")))
     answer = status(rig.post("/left", key), 200)
     check(answer.replayed and answer.body == b"found", repr(answer))

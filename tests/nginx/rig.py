@@ -1,11 +1,11 @@
-"""A real nginx with the module, a store and a backend, in a temporary folder.
+"""A real nginx with the module, a store and a backend, in a temporary directory.
 
-Everything listens on loopback ports or sockets of the folder; whatever was
-started is ended by its pid, also when a test fails or is killed. From the
-environment:
+Everything listens on loopback ports or sockets of the directory. The rig ends
+each process that it started by its pid, also when a test fails or is killed.
+From the environment:
   IDEM_HTTP_MODULE   the module; empty: plain nginx, and tests of the module are skipped
   IDEM_HTTP_STORE    lmdb (default), lmdb-always, redis, postgres, mysql
-  IDEM_HTTP_KEEP     leave the folder there and say where it is
+  IDEM_HTTP_KEEP     keep the directory and print its path
 """
 import atexit
 import contextlib
@@ -47,12 +47,12 @@ started = []
 
 
 def fresh(name="k"):
-    """A key that nobody used yet."""
+    """Returns a key that was not used yet."""
     return f"{name}-{os.getpid()}-{next(serials)}"
 
 
 def follow_parent():
-    """A child of ours ends with us, however we end."""
+    """Runs in a child: the child ends with this process, however it ends."""
     ctypes.CDLL(None).prctl(DEATHSIG, signal.SIGTERM)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE,
                    signal.SIGUSR1, signal.SIGUSR2):
@@ -81,7 +81,7 @@ def title(pid):
 
 
 def state(pid):
-    """As ps(1) shows it: R, S, T ...; Z: it has gone."""
+    """The state as in ps(1): R, S, T ...; Z: the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
             return file.read().rsplit(")", 1)[1].split()[0]
@@ -94,7 +94,7 @@ def alive(pid):
 
 
 def until_answer(what, ask, is_it):
-    """Sends a request again and again until its answer is the one that is waited for."""
+    """Repeats a request until its response is the expected one."""
     def asked():
         answer = ask()
         return answer if is_it(answer) else None
@@ -106,13 +106,13 @@ def until_200(what, ask):
 
 
 def bad_lines(text, expects=()):
-    """What nginx must not log, and what a sanitizer says."""
+    """Returns the lines that nginx must not log, and a sanitizer's reports."""
     return [line for line in text.splitlines()
             if BAD.search(line) and not any(re.search(e, line) for e in expects)]
 
 
 def sanitizers():
-    """Debian's nginx has none; a module that needs them brings them by LD_PRELOAD."""
+    """Debian's nginx is built without sanitizers; a module that needs them loads them with LD_PRELOAD."""
     if not MODULE:
         return {}
     with open(MODULE, "rb") as file:
@@ -123,7 +123,7 @@ def sanitizers():
     paths = [subprocess.run(["gcc", "-print-file-name=" + n], stdout=subprocess.PIPE, text=True,
                             check=True).stdout.strip() for n in names]
     options = os.environ.get("ASAN_OPTIONS", "")
-    # nginx keeps its configuration until it exits; what leaks per request is told by leak_test.
+    # nginx keeps its configuration until it exits; leak_test finds leaks per request.
     return {"LD_PRELOAD": ":".join(paths),
             "ASAN_OPTIONS": ":".join(filter(None, (options, "detect_leaks=0:detect_odr_violation=0"
                                                    ":quarantine_size_mb=8"))),
@@ -138,19 +138,19 @@ class Clock:
         self.set()
 
     def set(self, ahead_ms=0, wall_ms=0, stop=False):
-        """`ahead_ms`: all clocks are ahead by it; `wall_ms`: the time of day stands still there; `stop`: the clocks
-        of timers stand still, so that no timeout is reached."""
+        """`ahead_ms`: advances all clocks; `wall_ms`: stops the time of day there; `stop`: stops the clocks of timers,
+        so that no timeout ends."""
         still = [int(time.clock_gettime(clock) * 1000) if stop else 0 for clock in (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)]
         with open(self.path, "r+b" if os.path.exists(self.path) else "wb") as file:
             file.write(struct.pack("=qqqq", ahead_ms, wall_ms, *still))
 
 
 class Adopted:
-    """A process whose parent has gone: nginx takes SIGUSR2 only then. Enough of a Popen."""
+    """A process whose parent has ended: nginx accepts SIGUSR2 only then. Has the methods of Popen that the rig needs."""
 
     def __init__(self, command, pidfile, **options):
         ctypes.CDLL(None).prctl(SUBREAPER, 1)
-        # The shell stays until nginx knows it as its parent.
+        # The shell stays until nginx has recorded it as its parent.
         script = 'pid=$1; shift; "$@" >/dev/null & echo $!; while [ ! -s "$pid" ]; do sleep 0.02; done'
         run = subprocess.run(["sh", "-c", script, "sh", pidfile, *command], check=True, timeout=LIMIT,
                              stdout=subprocess.PIPE, **options)
@@ -167,7 +167,7 @@ class Adopted:
         return self.returncode
 
     def wait(self, timeout=LIMIT):
-        """It has the one limit, as `until` does."""
+        """Waits with the same limit as `until`."""
         try:
             until("nginx ends", lambda: self.poll() is not None)
         except AssertionError as error:
@@ -182,7 +182,7 @@ class Adopted:
 
 
 def start_redis(folder, persist=False):
-    """A Redis in a folder of its own. persist: it keeps all over kill() and start()."""
+    """A Redis in a directory of its own. persist: it keeps its data over kill() and start()."""
     return redisserver.start(folder, *([] if persist else ["--appendonly", "no", "--appendfsync", "no"]))
 
 
@@ -193,21 +193,22 @@ CGI = "".join(f"{{0}}_param {name} ${value};" for name, value in (
 
 
 def guard(path, rules, to=None, prefix=None):
-    """A guarded location; its prefix is its own unless said."""
+    """Returns a guarded location; by default the prefix comes from the path."""
     name = prefix or re.sub(r"[^a-z0-9]+", "-", path.lower()).strip("-") + ":"
     target = to or "proxy_pass http://@BACKEND@;"
     return f"location {path} {{ idem_prefix {name}; {rules} {target} }}\n"
 
 
-# Where a test asks how many requests are parked or run.
+# A location where a test reads how many requests are parked or running.
 WATCH = "location = /rig-status { idem off; idem_status; access_log off; }\n"
 
 
 class Rig:
-    """nginx in front of a backend. In its configuration @BACKEND@, @FASTCGI@ and @UWSGI@ stand for
-    addresses, @SELF@ and @TLS@ for nginx's own, @REFUSED@ for one that nobody listens on, @STORE@ for the store's
-    URL, @SURE@ for the URL of the same store without the `options`, @TEMP@ for the folder. A store is given all
-    the time there is, unless `options` or a location limit it. `expects` is what its log may have besides."""
+    """nginx in front of a backend. Placeholders in its configuration: @BACKEND@, @FASTCGI@ and @UWSGI@ for the
+    backends' addresses, @SELF@ and @TLS@ for nginx's own, @REFUSED@ for a port that no process listens on, @STORE@ for
+    the store's URL, @SURE@ for the URL of the same store without the `options`, @TEMP@ for the directory. Timeouts of
+    the store never end, unless `options` or a location set some. `expects` are patterns of lines that its log may
+    have."""
 
     def __init__(self, locations, http="", server="", main="", workers=2, store=None, persist=False,
                  defaults="idem_store @STORE@; idem_scope none; idem_finish_timeout 1h;", start=True, backend=None,
@@ -245,7 +246,8 @@ class Rig:
             raise AssertionError("its own nginx logged:\n" + "\n".join(bad_lines(said, self.expects)[:20]))
 
     def make_store(self, persist):
-        """Its URL; where it is a server, that is `server`, and `redis` as well if it is one."""
+        """Starts the store, and returns its URL. A store that is a server is also `server`, and a Redis `redis` as
+        well."""
         if STORE == "redis":
             self.server = self.redis = start_redis(self.folder + "/redis", persist)
             return self.redis.url + "?" + PATIENT
@@ -262,7 +264,7 @@ class Rig:
         return url if url != self.sure else url + ("&" if "?" in url else "?") + options
 
     def put(self, name, text, mode=0o600):
-        """A file in the folder."""
+        """Writes a file in the directory."""
         path = os.path.join(self.folder, name)
         with open(path, "w", encoding="utf-8") as file:
             os.fchmod(file.fileno(), mode)
@@ -342,13 +344,13 @@ http {{
 
     def environment(self):
         env = sanitizers()
-        if self.clock:  # behind the sanitizers' libraries
+        if self.clock:  # after the sanitizers' libraries
             env = {**env, "LD_PRELOAD": ":".join(filter(None, (env.get("LD_PRELOAD"), NGINX_CLOCK))),
                    "IDEM_NGINX_CLOCK": self.clock.path}
         return dict(os.environ, **env)
 
     def check(self):
-        """nginx -t: its exit status and what it said."""
+        """Runs nginx -t; returns its exit status and its output."""
         run = subprocess.run(self.command("-t"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              env=self.environment(), timeout=LIMIT, check=False)
         return run.returncode, run.stdout.decode("utf-8", "replace")
@@ -376,7 +378,7 @@ http {{
                 and "shutting down" not in title(pid)]
 
     def turn(self):
-        """Each worker goes once through its loop: it has handled what had come to its sockets before."""
+        """Waits until each worker has turned its loop once, and so has handled all earlier events of its sockets."""
         left = set(map(str, self.worker_pids()))
 
         def asked():
@@ -386,7 +388,7 @@ http {{
         until("each worker answers", asked)
 
     def until_each(self, what, path, is_it):
-        """Each worker has given such an answer: one that is slow may be the last to learn something."""
+        """Waits until each worker has given such a response: a slow one may be the last to notice a change."""
         left = set(map(str, self.worker_pids()))
 
         def asked():
@@ -397,7 +399,7 @@ http {{
         until(what, asked)
 
     def reload(self):
-        """A new configuration's workers are there; the old ones may still work."""
+        """Reloads, and waits for the new workers; the old ones may still work."""
         old = set(self.worker_pids())
         self.process.send_signal(signal.SIGHUP)
         until("new workers", lambda: len(set(self.worker_pids()) - old) >= self.workers)
@@ -412,7 +414,7 @@ http {{
         until("the old workers go", lambda: not any(alive(pid) for pid in pids))
 
     def quit(self):
-        """A graceful exit; False if it does not come."""
+        """A graceful exit; False if nginx does not exit."""
         self.process.send_signal(signal.SIGQUIT)
         try:
             self.process.wait(LIMIT)
@@ -442,7 +444,7 @@ http {{
                 self.process.wait()
             for pid in left:
                 if alive(pid) and "nginx" in title(pid):
-                    with contextlib.suppress(ProcessLookupError):  # it may go by itself meanwhile
+                    with contextlib.suppress(ProcessLookupError):  # the process may exit by itself meanwhile
                         os.kill(pid, signal.SIGKILL)
         for backend in (self.fastcgi, self.uwsgi, *([self.backend] if self.own_backend else []), *self.extra):
             if backend is not None:
@@ -454,7 +456,7 @@ http {{
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    # What it said.
+    # Output and logs.
 
     def said(self):
         text = ""
@@ -467,7 +469,7 @@ http {{
         return text
 
     def log(self, rid):
-        """The line of the access log for a request that was sent with this id."""
+        """Returns the line of the access log for the request with this id."""
         def find():
             try:
                 with open(os.path.join(self.folder, "access.log"), encoding="utf-8",
@@ -481,33 +483,33 @@ http {{
         return until(f"a line in the access log for {rid}", find)
 
     def figures(self):
-        """What idem_status shows; the configuration has WATCH."""
+        """Returns the JSON of idem_status; the configuration must have WATCH."""
         return json.loads(self.post("/rig-status?format=json", method="GET", body=b"").body)
 
     def until_parked(self, count):
-        """So many duplicates wait, in all workers together."""
+        """Waits until this many duplicates wait, in all workers together."""
         until(f"{count} are parked", lambda: self.figures()["parked"] >= count)
 
     def until_renewed(self, prefix, times=1):
-        """The lease of the run under a prefix is renewed so often: what is left of it grows."""
+        """Waits until the lease of the run under a prefix has been renewed this often, which shows in the time left."""
         left = []
 
         def renewed():
             left.append(max([r["left_ms"] for r in self.records(prefix)], default=0))
             return sum(after > before for before, after in zip(left, left[1:])) >= times
-        until(f"what runs under {prefix} is renewed", renewed)
+        until(f"the lease under {prefix} is renewed", renewed)
 
     def until_lease_over(self, prefix):
-        """Nothing under a prefix holds its lease any more."""
+        """Waits until no record under a prefix has a lease."""
         until(f"leases under {prefix} are over",
               lambda: not self.idem("list", "--state", "running", "--json", "--prefix", prefix))
 
     def records(self, prefix):
-        """What `idem list --json` shows of the records under a prefix; to look changes none."""
+        """Returns the records of `idem list --json` under a prefix; listing changes no record."""
         return [json.loads(line) for line in self.idem("list", "--json", "--prefix", prefix).splitlines()]
 
     def idem(self, *words):
-        """What idem(1) writes about the store, which is given all the time there is."""
+        """Runs idem(1) on the store, with patient timeouts; returns its output."""
         return subprocess.run([os.environ["IDEM_EXE"], *words, "--store", self.sure], stdout=subprocess.PIPE,
                               check=True, timeout=LIMIT).stdout
 
@@ -534,7 +536,7 @@ http {{
         return Later(lambda: self.post(path, key, **options))
 
     def logged(self, path, key=None, **options):
-        """An answer, and its line in the access log."""
+        """Returns a response, and its line in the access log."""
         rid = fresh("rid")
         answer = self.post(path, key, rid=rid, **options)
         return answer, self.log(rid)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rig itself, over a plain nginx: what the other tests rely on."""
+"""The rig itself, with a plain nginx: the properties on which the other tests rely."""
 import os
 import sys
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A service that does its work once, in its own transaction, by two statements: idem_once and idem_result.
+"""A service that does its work once, in its own transaction, with two statements: idem_once and idem_result.
 
-    service.py KIND URL FOLDER PORT
+    service.py KIND URL DIRECTORY PORT
 
-Its prefix is its path. It speaks to its database by psql or mariadb, and writes a line to FOLDER/calls for each request. X-Do says
-where it dies (before, after: the COMMIT), that its transaction stays open until FOLDER/go is there (open; FOLDER/opened
-is there meanwhile), or that it keeps no result (bare); X-Row, what is changed of its row then.
+Its prefix is its path. It uses its database through psql or mariadb, and writes a line to DIRECTORY/calls for each
+request. X-Do chooses where it dies (before, after: the COMMIT), that its transaction stays open until DIRECTORY/go
+exists
+(open; DIRECTORY/opened exists meanwhile), or that it stores no result (bare). X-Row is a change of its row after that.
 """
 import http.server
 import json
@@ -22,7 +23,7 @@ MARK = "this-was-all"
 
 
 class Session:
-    """A connection, by the engine's own client; its transaction is rolled back if we die."""
+    """A connection, through the engine's own client; if this process dies, the transaction is rolled back."""
 
     def __init__(self, kind, url):
         path, user, db = re.match(r"\w+:([^?]*)\?user=(\w+)&db=(\w+)", url).groups()
@@ -35,7 +36,7 @@ class Session:
                                         stderr=subprocess.STDOUT, text=True, bufsize=1)
 
     def ask(self, sql):
-        """The fields of the last row."""
+        """Runs a statement; returns the fields of the last row."""
         self.process.stdin.write(f"{sql};\nSELECT '{MARK}';\n")
         row = []
         for line in self.process.stdout:
@@ -53,7 +54,7 @@ class Session:
 
 
 def quoted(text):
-    """Tests send nothing that would have to be escaped."""
+    """Quotes a text; the tests send nothing that would have to be escaped."""
     if text is None:
         return "NULL"
     if not re.fullmatch(r"[\w@.:{}\" -]+", text):
@@ -121,7 +122,7 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_):
-        """Who has asked may be gone."""
+        """The client may have disconnected."""
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Signed requests: what is proven passes once; what is changed, old or sent again does not."""
+"""Signed requests: a proven request passes once; one that is changed, old or repeated does not."""
 import json
 import os
 import signal
@@ -61,7 +61,7 @@ CONF = "".join((
 
 
 def signed(rig, form, path, body=b'{"a":1}', method="POST", headers=(), key=None, of=None, by="shop-1", **how):
-    """A request that is signed; `of` is what was signed, where that is something else."""
+    """Sends a signed request; `of` are the parts to sign that differ from those sent."""
     of = {"method": method, "target": path, "body": body, **(of or {})}
     also = [("Idempotency-Key", key)] if path.startswith("/both") else []
     fields = FORMS[form](of["method"], of["target"], of["body"], signed=of.get("signed", also), key=by, **how)
@@ -103,7 +103,8 @@ def a_request_sent_again_is_refused_whatever_its_method(rig):
 
 @test
 def what_is_signed_reaches_the_program_in_one_spelling(rig):
-    """On the way, anybody could add X_Amount to a signed X-Amount: CGI programs have one variable for both."""
+    """Otherwise an attacker on the way could add X_Amount to a signed X-Amount: CGI programs have one variable for
+    both."""
     to = "fastcgi_pass @FASTCGI@; @CGI_FASTCGI@"
     with Rig("".join(f"location /{form} {{ {SIGN} form={form} headers=X-Amount; {to} }}" for form in FORMS), files=SECRETS,
              http="underscores_in_headers on;", workers=1) as own:
@@ -153,7 +154,7 @@ def each_part_that_is_changed_is_refused(rig):
                 continue
             old = dict(fields)[name]
             new = {"X-Timestamp": str(int(time.time()) - 1), "X-Key-Id": "shop-2"}.get(name) or old.replace("n-", "m-", 1)
-            if new == old:  # not the last digit of base64, of which two bits count for nothing
+            if new == old:  # not the last digit of base64, of which two bits are padding
                 new = old[:-4] + ("0" if old[-4] != "0" else "1") + old[-3:]
             answer = rig.post(query, key=k, headers=[(n, new if n == name else v) for n, v in fields])
             eq(answer.status, 401, f"{name}: {new}")
@@ -172,7 +173,7 @@ def what_was_not_there_cannot_be_added(rig):
                                 (path + "?", {"body": b""})):
                 status(rig.post(to, method=method, headers=FORMS[form](method, path), **options), 401, wrong)
         fields = [*FORMS[form]("POST", path), ("Content-Digest", signing.digest(b"x"))]
-        status(rig.post(path, body=b"x", headers=fields), 401, wrong)  # a digest that is right, and not signed
+        status(rig.post(path, body=b"x", headers=fields), 401, wrong)  # a digest that is right, but not signed
         eq(runs(rig, path), 0)
 
 
@@ -188,7 +189,7 @@ def a_target_is_signed_as_it_is_sent(rig):
 
 @test
 def the_timestamp_may_be_a_window_away_and_no_more(rig):
-    """The window is a minute. nginx's time stands still, so that its edge is exact."""
+    """The window is a minute. nginx's time stands still, so that the edge of the window is exact."""
     now = int(time.time())
     conf = f"location /classic {{ {SIGN} form=classic; {PASS} }} location /rfc9421 {{ {SIGN}; {PASS} }}"
     with Rig(conf, files=SECRETS, clock=True) as own:
@@ -237,7 +238,7 @@ def nonces_are_each_keys_own(rig):
 
 @test
 def no_answer_tells_which_key_ids_are_known(rig):
-    """Also of two signatures, of which the one whose key is known is looked at."""
+    """Also with two signatures, of which the one with a known key is verified."""
     path = place(rig, "rfc9421")
     now = int(time.time())
     whole, half = f';created={now};nonce="n"', ""
@@ -263,7 +264,7 @@ def a_retry_is_signed_anew_and_gets_the_first_answer(rig):
         fields = FORMS[form]("POST", path, b'{"a":1}', signed=[("Idempotency-Key", key)])
         first = status(rig.post(path, key=key, headers=fields), 200)
         replay_of(first, signed(rig, form, path, key=key))
-        status(rig.post(path, key=key, headers=fields), 401, "nonce-reused")  # captured: not even the answer
+        status(rig.post(path, key=key, headers=fields), 401, "nonce-reused")  # not even a replay
         status(signed(rig, form, path, key=key, body=b'{"a":2}'), 422, "mismatch")
         eq(runs(rig, path), 1)
 
@@ -295,7 +296,7 @@ def the_signature_is_asked_for_before_scope_and_key(rig):
     for user, key in ((None, fresh()), ("me", None), ("me", "")):
         status(order([], user, key), 401, "signature-incomplete")
         eq(order(fields[0], user, key).status // 100, 4)
-        status(order(fields.pop(0), user, key), 401, "nonce-reused")  # spent, although it was refused behind it
+        status(order(fields.pop(0), user, key), 401, "nonce-reused")  # spent, although refused later
     eq(runs(rig, "/scoped"), 0)
 
 
@@ -309,8 +310,8 @@ def a_nonce_is_used_for_every_location_and_form(rig):
 
 @test
 def a_nonce_is_remembered_until_its_timestamp_is_old(_rig):
-    """Of a minute to come it is good for twice the window, and refused for its nonce up to the last millisecond.
-    The embedded store forgets by nginx's clock; a server does by its own, which does not move here."""
+    """A request from a minute ahead is valid for twice the window, and refused for its nonce up to the last
+    millisecond. The embedded store expires nonces by nginx's clock; a server by its own, which does not move here."""
     now = int(time.time()) * 1000
     with Rig(f"location / {{ {SIGN} form=classic window=1m; {PASS} }}", files=SECRETS, clock=True) as own:
         def answer(after_ms):
@@ -325,14 +326,15 @@ def a_nonce_is_remembered_until_its_timestamp_is_old(_rig):
 
 
 def later(own, ms):
-    """All of nginx's clocks move, so that the embedded store forgets; a server does by its own clock, which does not."""
+    """Moves all of nginx's clocks, so that nonces expire in the embedded store; a server uses its own clock, which
+    does not move."""
     own.clock.set(ahead_ms=ms)
     own.turn()
 
 
 @test
 def what_was_captured_is_refused_after_the_window_is_widened(_rig):
-    """66 s later, when a nonce of a window of 1 s was forgotten; and as long as the new window lets the request in."""
+    """After 66 s, when a nonce of a window of 1 s has expired; and for as long as the new window accepts the request."""
     def conf(window):
         return f"location / {{ {SIGN} form=classic window={window}; {PASS} }}"
     for window, ages in (("10m", (66, 300)), ("12h", (66, 11 * 3600))):
@@ -348,8 +350,8 @@ def what_was_captured_is_refused_after_the_window_is_widened(_rig):
 
 @test
 def what_one_location_took_is_refused_by_one_with_a_longer_window(_rig):
-    """Two hosts, one store and one path: the classic form does not sign the host. The longest window that there is
-    keeps a nonce longer than a day."""
+    """Two hosts, one store and one path: the classic form does not sign the host. With the longest window a nonce is
+    kept for longer than a day."""
     for ahead, wide, ages in ((0, "10m", (66, 300)), (11 * 3600, "1d", (66, 25 * 3600, 34 * 3600))):
         narrow = "12h" if ahead else "1s"
         http = f"server {{ listen @SELF@; server_name wide.test; location / {{ {SIGN} form=classic window={wide}; {PASS} }} }}"
@@ -364,7 +366,7 @@ def what_one_location_took_is_refused_by_one_with_a_longer_window(_rig):
                 status(own.post("/x", host="wide.test", headers=fields), 401, "nonce-reused")
             eq(runs(own, "/x"), 1)
             old = classic("POST", "/x", b'{"a":1}', at=int(time.time()) + ages[-1] - 300)
-            status(own.post("/x", host="wide.test", headers=old), 200)  # by that window
+            status(own.post("/x", host="wide.test", headers=old), 200)  # accepted by that window
 
 
 @test
@@ -385,7 +387,8 @@ def a_window_that_makes_old_nonces_reusable_is_warned_of(_rig):
 
 @test
 def two_servers_of_which_one_has_a_sequence_are_warned_of(_rig):
-    """One path, one key, and the host is not signed: what one has taken, the other does not know."""
+    """One path and one key, and the host is not signed: one server does not know the nonces that the other has
+    accepted."""
     def warned(first, second, form="classic", secrets="secrets", server=True):
         rules = "idem_sign secret_file=@TEMP@/%s form=%s %s;"
         one, two = (rules % ("secrets", form, first), rules % (secrets, "classic", second))
@@ -408,7 +411,7 @@ def two_servers_of_which_one_has_a_sequence_are_warned_of(_rig):
 
 @test
 def a_reload_warns_of_nonces_that_it_makes_reusable(_rig):
-    """A reload knows which window was in force before, and not which one was before that."""
+    """A reload knows the previous window, but not the one before that."""
     says = "can make nonces reusable"
     def conf(window):
         return f"location / {{ {SIGN} form=classic window={window}; {PASS} }}"
@@ -449,7 +452,7 @@ def the_classic_form_can_sign_the_host(rig):
 
 @test
 def the_request_line_and_host_name_one_server(rig):
-    """A server is chosen by the first, and the second is signed."""
+    """The request line chooses the server; the Host header is signed."""
     for line, host, want in (("localhost", "localhost", 200), ("LOCALHOST:80", "localhost:80", 200), ("elsewhere", "localhost", 401),
                              ("local", "localhost", 401), ("localhost", "local", 401)):
         path = place(rig, "rfc9421")
@@ -458,7 +461,7 @@ def the_request_line_and_host_name_one_server(rig):
         eq(answer.status, want, f"{line} and {host}")
         if want == 401:
             eq(answer.type, "signature-wrong")
-            status(rig.post(f"http://{host}{path}", body=b"x", host=host, headers=fields), 200)  # its nonce is unused
+            status(rig.post(f"http://{host}{path}", body=b"x", host=host, headers=fields), 200)  # the nonce is unused
 
 
 @test
@@ -481,7 +484,7 @@ def an_increasing_sequence_only_grows_and_needs_no_clock(rig):
     status(at("007"), 401, "signature-incomplete")
     status(at(base + 20, timed=True, at=int(time.time()) - 3600), 401, "signature-stale")
     status(at(base + 20, timed=True), 200)
-    status(at(base + 21, by="shop-2"), 200)  # a sequence of its own
+    status(at(base + 21, by="shop-2"), 200)  # each key has its own sequence
     status(at(base + 21), 200)
 
 
@@ -508,7 +511,7 @@ def of_many_at_once_with_one_nonce_one_passes(rig):
 
 
 def passes_in_time(rig, form, path):
-    """The headers of a request that passed: a window of a second is soon over on a busy machine."""
+    """Returns the headers of a request that passed: a window of a second ends soon on a busy machine."""
     def passed():
         fields = FORMS[form]("POST", path, b'{"a":1}')
         answer = rig.post(path, headers=fields)
@@ -519,8 +522,8 @@ def passes_in_time(rig, form, path):
 
 @test(expects=["exited on signal 9"])
 def ten_thousand_captured_requests_are_all_refused(rig):
-    """Eight connections send what was taken down before: within the window, over its edge, after a reload and
-    after a worker's death."""
+    """Eight connections send captured requests: within the window, over its edge, after a reload and after a worker's
+    death."""
     captured = []
     for i in range(50):
         for form in FORMS:
@@ -540,7 +543,7 @@ def ten_thousand_captured_requests_are_all_refused(rig):
                     answer = None
                 if answer is not None and answer.complete:
                     break
-                conn = Conn(rig.port)      # its worker is gone
+                conn = Conn(rig.port)      # the worker has died
             check(answer is not None and answer.complete, "no answer in twenty attempts")
             with lock:
                 count[0] += 1
@@ -636,9 +639,9 @@ def no_location_leads_an_unsigned_request_to_one_that_asks_for_a_signature(rig):
             answer = status(rig.post("/led/" + path, key=key, do=do), 403)
             check(b"hmac" not in answer.body, answer.body)
         eq(len(rig.backend.requests(path="/led/" + path)) - before, int(path in ("accel", "page")), "runs of its own")
-    status(signed(rig, "classic", "/led/other"), 403)  # by other rules
+    status(signed(rig, "classic", "/led/other"), 403)  # under other rules
     eq(runs(rig, "/rfc9421/led"), 0)
-    status(signed(rig, "rfc9421", "/led/one"), 200)    # by the same
+    status(signed(rig, "rfc9421", "/led/one"), 200)    # under the same rules
     status(rig.post("/led/one"), 401, "signature-incomplete")
     eq(runs(rig, "/led/one/more"), 1)
 
@@ -652,19 +655,20 @@ def a_browsers_question_before_a_request_can_be_answered_unsigned(rig):
 
 @test(expects=["Connection refused", "not led on to"])
 def no_redirect_leads_past_a_signature(rig):
-    """A location that is signed is no less so for who comes by way of another, that has guarded the request."""
+    """A signed location demands a signature also of a request that an internal redirect brings there from another
+    guarded location."""
     status(rig.post("/bare/1"), 401, "signature-incomplete")
     eq(rig.post("/leads/1", key=fresh()).status, 403)
     fields = classic("POST", "/other/1", b'{"a":1}', signed=[("X-Other", "1")])
     eq(rig.post("/other/1", headers=[*fields, ("X-Other", "1")]).status, 403)
     eq([r.path for r in rig.backend.requests() if r.path in ("/bare/1", "/leads/1", "/other/1")], [])
-    status(signed(rig, "classic", "/same/led/1"), 200)  # led out of it, once proven
+    status(signed(rig, "classic", "/same/led/1"), 200)  # redirected once it is proven
     eq(runs(rig, "/same/led/1"), 1)
 
 
 @test
 def a_body_that_cannot_be_read_leads_no_unsigned_request_to_a_backend(rig):
-    """Neither by the page that says so, nor by what try_files makes of it."""
+    """Neither through the page of the refusal, nor through a path that try_files makes."""
     status(rig.post("/big/1", body=b"x" * 500, chunked=50), 413)
     eq([r.path for r in rig.backend.requests() if r.path.startswith("/big")], [])
     status(signed(rig, "classic", "/big/1"), 200)
@@ -673,9 +677,9 @@ def a_body_that_cannot_be_read_leads_no_unsigned_request_to_a_backend(rig):
 
 @test(expects=["not led on to"])
 def what_is_done_behind_a_request_is_signed_where_it_has_to_be(rig):
-    """post_action follows every answer, refusals too."""
+    """post_action follows every response, even a refusal."""
     status(rig.post("/acted/1"), 401, "signature-incomplete")
-    status(signed(rig, "classic", "/acted/2"), 200)   # by rules of its own
+    status(signed(rig, "classic", "/acted/2"), 200)   # under rules of its own
     status(rig.post("/after/1"), 401, "signature-incomplete")
     status(signed(rig, "classic", "/after/2"), 200)
     until("one post_action", lambda: runs(rig, "/after/that"))
@@ -734,7 +738,7 @@ COUNTER = os.environ.get("IDEM_HASH_COUNTER", "")
 @test
 def refusals_are_counted(rig):
     if not EXE:
-        raise Skip("IDEM_EXE does not say where idem is")
+        raise Skip("IDEM_EXE is not set")
     with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS) as own:
         def counts():
             run = subprocess.run([EXE, "stats", "--store", own.url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -751,7 +755,7 @@ def refusals_are_counted(rig):
 @test
 def a_body_is_hashed_once(rig):
     if not COUNTER or sanitizers():
-        raise Skip("IDEM_HASH_COUNTER does not say what counts, or that cannot be loaded beside a sanitizer")
+        raise Skip("IDEM_HASH_COUNTER names no library, or it cannot be loaded together with a sanitizer")
     conf = "".join(f"location /{form} {{ {SIGN} form={form}; idem_prefix once:; idem replay; {PASS} }}" for form in FORMS)
     with Rig(conf, files=SECRETS, start=False, http="client_body_buffer_size 16k;") as own:
         count = own.folder + "/count"
@@ -769,7 +773,7 @@ def a_body_is_hashed_once(rig):
 
 
 def piped(rig, form, url, words="", sent=""):
-    """What a shell does with `idem sign | curl`: the answer's status."""
+    """Runs `idem sign | curl` in a shell; returns the response's status."""
     script = (f"{EXE} sign --key-id shop-1 --secret-file {rig.folder}/secrets --form {form} {words} '{url}' |"
               f" curl -sS --max-time {LIMIT} -o /dev/null -w '%{{http_code}}' -H @- {sent} '{url}'")
     run = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT, check=False)
@@ -779,7 +783,7 @@ def piped(rig, form, url, words="", sent=""):
 @test
 def the_command_line_signs_what_curl_sends(rig):
     if not EXE:
-        raise Skip("IDEM_EXE does not say where idem is")
+        raise Skip("IDEM_EXE is not set")
     rig.put("sent", "two\nlines\n")
     base = f"http://127.0.0.1:{rig.port}"
     for form in FORMS:
@@ -799,7 +803,7 @@ def the_command_line_signs_what_curl_sends(rig):
 # Configurations.
 
 def refused(conf, words, **options):
-    if STORE in ("postgres", "mysql"):  # nobody asks it, and it takes long to start
+    if STORE in ("postgres", "mysql"):  # the store is not used, and would take long to start
         options.setdefault("store", STORE + "://u@localhost/d")
     with Rig(conf, start=False, files=SECRETS, **options) as rig:
         rig.put("open", signing.FILE, 0o644)
@@ -880,7 +884,7 @@ def secrets_that_are_refused_with_a_reload_leave_those_of_before(rig):
             status(signed(own, "classic", "/x"), 200)
             eq(own.worker_pids(), before)
             check("hunter2" not in own.said(), "a secret in the log")
-        os.truncate(own.folder + "/error.log", 0)  # what it says of these is what was asked for
+        os.truncate(own.folder + "/error.log", 0)  # the test has caused these log lines
 
 
 @test
@@ -900,13 +904,13 @@ def switching_it_on_or_off_makes_no_retry_a_mismatch(rig):
             status(signed(own, "classic", "/params"), 200)
         own.write(off, "", "", "", "idem_store @STORE@; idem_scope none;")
         own.are_gone(own.reload())
-        until("no signature is asked for", lambda: order(0, False).status == 200)
+        until("no signature is required", lambda: order(0, False).status == 200)
         for i, first in enumerate(firsts):
             replay_of(first, order(i, False))
         eq(runs(own, "/x"), len(bodies))
         for _ in range(2):
             status(own.post("/params"), 200)
-        eq(runs(own, "/params"), 2)  # a key that is made of the request is another one, as sign.md warns
+        eq(runs(own, "/params"), 2)  # a key made of the request differs, as sign.md warns
 
 
 @test(stores="redis")
@@ -927,7 +931,7 @@ def who_leaves_while_his_nonce_is_asked_for_is_let_go(rig):
             status(signed(own, "classic", "/x"), 200)
         eq(own.worker_pids(), before)
         eq(runs(own, "/x"), 21)
-        check(own.quit(), "it goes, and waits for nobody who has left")
+        check(own.quit(), "the worker exits, and does not wait for clients that have disconnected")
 
 
 @test
@@ -944,7 +948,7 @@ def without_a_store_nothing_signed_passes(rig):
 
 
 def counted(rig, *names):
-    """What `idem stats` says of these events."""
+    """Returns the counts of these events from `idem stats`."""
     run = subprocess.run([EXE, "stats", "--json", "--store", rig.url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=LIMIT, check=True)
     return [json.loads(run.stdout)["events"][name] for name in names]
 
@@ -952,7 +956,7 @@ def counted(rig, *names):
 @test
 def refusals_are_counted(rig):
     if not EXE:
-        raise Skip("IDEM_EXE does not say where idem is")
+        raise Skip("IDEM_EXE is not set")
     with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS) as own:
         fields = classic("POST", "/x", b"x")
         for headers in (fields, fields, fields[1:], classic("POST", "/x", b"y"), classic("POST", "/x", b"x", at=1)):
@@ -989,7 +993,7 @@ def who_leaves_while_the_nonce_is_asked_for_harms_nobody(rig):
 
 @test(stores="redis")
 def a_nonce_that_nobody_answers_for_is_given_up_in_time(rig):
-    """Nobody knows whether it was used: the request is refused, and passes at most once after that."""
+    """It is unknown whether the nonce was used: the request is refused, and passes at most once after that."""
     with Rig(f"location / {{ {SIGN} form=classic; {PASS} }}", files=SECRETS, options="timeout=10s", workers=1) as own:
         pids = own.worker_pids()
         status(signed(own, "classic", "/first"), 200)

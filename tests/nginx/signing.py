@@ -1,4 +1,4 @@
-"""Signs requests as a client would that has read docs/sign.md and the RFCs, and nothing of our code."""
+"""Signs requests like a client that was written from docs/sign.md and the RFCs alone, without Idem's code."""
 import base64
 import hashlib
 import hmac
@@ -21,7 +21,7 @@ def target_sorted(target):
 
 
 def classic(method, target, body=b"", key="shop-1", secret=None, at=None, number=None, signed=(), timed=True):
-    """The four headers. `signed` are (name, value) that the server wants signed, in its order."""
+    """Returns the four headers. `signed` are the (name, value) pairs that the server wants signed, in order."""
     number = number or nonce()
     at = str(int(time.time()) if at is None else at) if timed else ""
     lines = ["IDEM-SIGN-1", method, target_sorted(target), at, number, key,
@@ -37,7 +37,7 @@ def digest(body, algorithm="sha-256"):
 
 def message(method, target, body=b"", key="shop-1", secret=None, at=None, number=None, signed=(), timed=True,
             host="localhost", scheme="http", components=None, algorithm="sha-256"):
-    """Content-Digest (with a body), Signature-Input and Signature."""
+    """Returns Content-Digest (with a body), Signature-Input and Signature."""
     path, mark, query = target.partition("?")
     values = {"@method": method, "@authority": host, "@path": path, "@query": "?" + query,
               "@target-uri": f"{scheme}://{host}{target}", "@request-target": target, "@scheme": scheme}

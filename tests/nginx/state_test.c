@@ -1,5 +1,5 @@
-/* The states of a guarded request and of its response: which moves there are, and that there are no
- * others. */
+/* The states of a guarded request and of its response: which moves are allowed, and that no
+ * others are. */
 #include "nginx/ngx_http_idem_state.h"
 
 #include "test.h"
@@ -78,7 +78,7 @@ TEST(every_state_is_reached_from_start_and_ends_in_passed) {
     }
 }
 
-/* Nothing may go out before the store has confirmed, and what is over stays over. */
+/* No byte may go out before the store has confirmed, and a final state stays final. */
 TEST(a_response_is_sent_from_running_or_stored_only_and_a_run_does_not_begin_twice) {
     for (int from = 0; from < NGX_HTTP_IDEM_STATES; from++) {
         if (ngx_http_idem_state_allows(from, NGX_HTTP_IDEM_SENT))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""idem_status: what happens is counted once, over workers, reloads and a worker's death, and shown without
-anything of anybody's."""
+"""idem_status: each event is counted once, over workers, reloads and a worker's death; and the page shows no user's
+data."""
 import re
 import shutil
 import subprocess
@@ -40,7 +40,7 @@ def row(rig, route):
 
 
 def counted(rig, route, **want):
-    """A request is counted when it is over, which is a moment after its answer."""
+    """Waits for the counts: a request is counted when it has ended, which is a moment after its response."""
     def same():
         verdicts = row(rig, route)["verdicts"]
         return all(verdicts[name] == n for name, n in want.items())
@@ -56,7 +56,8 @@ def asked_by(rig, host, path="/status"):
 
 @test
 def a_name_that_is_not_the_servers_reads_nothing(rig):
-    """The owner of a name can make it lead here: what a page of that site asks for carries its name."""
+    """The owner of another domain name can point it at this address; a request from a page of that site carries the
+    name in its Host field."""
     for path in ("/status", "/if-status"):
         for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "gateway-1.internal:8081"):
             answer = asked_by(rig, host, path)
@@ -129,7 +130,7 @@ def every_verdict_is_counted_once_by_whichever_worker(rig):
     eq([rig.post("/strict", strict).status for _ in range(3)], [200, 409, 409])
     shadow = fresh()
     eq(rig.post("/optional", shadow).status, 200)
-    until("its end is stored", lambda: figures(rig)["running"] == 0)  # nobody waits for that in shadow mode
+    until("its end is stored", lambda: figures(rig)["running"] == 0)  # not awaited in shadow mode
     eq(rig.post("/optional", shadow).status, 200)
     status(get(rig, path="/token"), 200)
     counted(rig, "/orders", run=2, replay=asked - 1, mismatch=1, missing=1, malformed=1, busy=1, duplicate=0)
@@ -145,7 +146,7 @@ def every_verdict_is_counted_once_by_whichever_worker(rig):
 
 
 def lose(rig):
-    """The record of a run is forgotten while the backend works."""
+    """Makes the record of a run disappear while the backend works."""
     late = rig.later("/late", fresh(), do={"hang": "lost"})
     rig.backend.reached("lost")
     record, = map(json.loads, rig.idem("list", "--state", "running", "--prefix", "late:", "--json").splitlines())
@@ -166,7 +167,7 @@ def what_came_of_runs_is_counted_besides(rig):
     cancelled = []
 
     def cut_short():
-        """A run that was not sent when its time was over is released, and runs then: another is begun."""
+        """A run that was not sent before its timeout is released, and runs now: then the test begins another."""
         cancelled.append(fresh())
         status(rig.post("/bounded", cancelled[-1], do={"hang": "long"}), 504)
         return rig.post("/bounded", cancelled[-1]).type == "uncertain"
@@ -194,7 +195,7 @@ def how_long_the_store_took_is_counted_by_what_it_did(rig):
             with Conn(own.port) as conn:
                 conn.send(own.bytes("/x", fresh()))
                 own.turn()
-                time.sleep(0.3)  # sleep: this is what is counted
+                time.sleep(0.3)  # sleep: the time that is counted
                 redis.go_on()
                 late = status(conn.answer(), 200).seconds
             until("it is counted", lambda: store()["times"]["finish"]["count"] == 2)
@@ -222,7 +223,7 @@ def what_happens_over_time_is_kept(rig):
 
 @test(expects=["exited on signal 9"])
 def counts_live_over_a_reload_and_over_a_workers_death(rig):
-    rig.turn()  # what was answered before is counted
+    rig.turn()  # so that earlier responses are counted
     before = row(rig, "/strict")["verdicts"]["run"]
     eq(rig.post("/strict", fresh()).status, 200)
     counted(rig, "/strict", run=before + 1)
@@ -235,7 +236,7 @@ def counts_live_over_a_reload_and_over_a_workers_death(rig):
     until("it is in flight", lambda: figures(rig)["running"] == 1)
     rig.kill_worker(int(next(s for s in rig.backend.requests(path="/strict") if "dies" in s.key).h("X-Worker")))
     late.get()
-    until("what a dead one ran is not in flight", lambda: figures(rig)["running"] == 0)
+    until("the runs of the dead worker are not in flight", lambda: figures(rig)["running"] == 0)
     eq(rig.post("/strict", fresh()).status, 200)
     counted(rig, "/strict", run=before + 3)
     eq(figures(rig)["started"], started)
@@ -272,7 +273,7 @@ def prometheus_takes_the_text(rig):
     check(shutil.which("promtool"), "promtool is there (Debian: prometheus)")
     run = subprocess.run(["promtool", "check", "metrics"], input=get(rig).body, stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, timeout=LIMIT, check=False)
-    eq((run.returncode, run.stdout.decode()), (0, ""), "what promtool says")
+    eq((run.returncode, run.stdout.decode()), (0, ""), "promtool's output")
 
 
 @test
@@ -292,9 +293,9 @@ COUNTER = os.environ.get("IDEM_TURN_COUNTER", "")
 
 @test
 def a_look_at_many_records_lets_requests_through(rig):
-    """The embedded store is read a thousand records at a time, and each time the worker looks who else is there."""
+    """The embedded store is read a thousand records at a time, and after each step the worker handles other requests."""
     if not COUNTER or sanitizers():
-        raise Skip("IDEM_TURN_COUNTER does not say what counts, or that cannot be loaded beside a sanitizer")
+        raise Skip("IDEM_TURN_COUNTER names no library, or it cannot be loaded together with a sanitizer")
     with Rig(guard("/x", "idem reject;") + "location = /status { idem_status; }", workers=1, start=False) as own:
         count = own.folder + "/count"
         own.environment = lambda: dict(os.environ, LD_PRELOAD=COUNTER, IDEM_TURN_COUNT=count)
@@ -310,7 +311,7 @@ def a_look_at_many_records_lets_requests_through(rig):
         def looks():
             with open(count, encoding="ascii") as file:
                 return [int(line) for line in file]
-        # A count that had begun before adds a look or two, each in a turn of its own.
+        # A count that began before adds a step or two, each in a turn of its own.
         until("they are counted", lambda: sum(looks()) >= 3)
         check(max(looks()) < 3, f"looks of a thousand records, turn by turn: {looks()}")
 

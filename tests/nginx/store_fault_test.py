@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A store that fails: before the claim, after the answer, and when it comes back."""
+"""A store that fails: before the claim, after the response, and when it comes back."""
 import itertools
 import os
 import re
@@ -13,23 +13,23 @@ from rig import *
 from tap import *
 
 PLAIN = "location /plain { proxy_pass http://@BACKEND@; }\n"
-SAME = "idem_fingerprint body;"  # what stands under one prefix is the same request
+SAME = "idem_fingerprint body;"  # all requests under one prefix are the same
 CONF = PLAIN + WATCH + "".join((
     guard("/closed", f"idem replay; idem_finish_timeout 1s; {SAME}"),
     guard("/open", "idem replay; idem_on_store_error open; idem_finish_timeout 1s;"),
     guard("/wait", "idem replay; idem_wait 1h; idem_lease 1h; idem_finish_timeout 1s;"),
     guard("/patient", f"idem replay; idem_finish_timeout 1h; {SAME}", prefix="closed:"),
-    # The same store, which is given all the time that it takes.
+    # The same store, with timeouts that never end.
     guard("/sure", f"idem replay; idem_store @SURE@; {SAME}", prefix="closed:"),
     guard("/sure-open", "idem replay; idem_on_store_error open; idem_store @SURE@;"),
 ))
-FAST = "timeout=300ms&connect_timeout=300ms"  # for while the server is away: a busy one may be slower than that
+FAST = "timeout=300ms&connect_timeout=300ms"  # for use while the server is down: a busy server may be slower
 SERVERS = ("redis", "postgres", "mysql")
 SURE = ("/sure", "/sure-open")
 
 
 def is_down(rig):
-    """Requests are refused, or let through where the policy says so; the rest of nginx is as ever."""
+    """Requests are refused, or pass if the policy is open; the rest of nginx works as usual."""
     key = fresh()
     answer, line = rig.logged("/closed", key)
     status(answer, 503, "store-unavailable")
@@ -63,9 +63,9 @@ def comes_up(rig):
 
 
 def begun(rig, path, name=None, do=lambda name: {"hang": name}):
-    """(key, what it hangs at, the request) of a run that has reached the backend; the key is its id in the log. On a
-    busy machine a store that is given little time may be too slow for it, or its lease be over before it is sent: then
-    another one is begun."""
+    """Returns (key, name of its hang, request) of a run that has reached the backend; the key is its id in the log. On
+    a busy machine the store may exceed a short timeout, or the lease may end before the request is sent: then another
+    run is begun."""
     name = name or fresh("hang")
 
     def tried_once():
@@ -77,18 +77,18 @@ def begun(rig, path, name=None, do=lambda name: {"hang": name}):
 
 
 def tried(rig):
-    """How often something failed in the store, as the workers count it."""
+    """Returns the workers' count of failures in the store."""
     return rig.figures()["stores"][0]["events"]["store_error"]
 
 
 def until_tried(rig, times):
-    """It was tried so many times more, in vain."""
+    """Waits for this many more attempts, all in vain."""
     before = tried(rig)
     until(f"it is tried {times} times more", lambda: tried(rig) >= before + times)
 
 
 def until_replayed(rig, key, path="/sure"):
-    """Stored late; nothing has run meanwhile."""
+    """Waits for a replay: the outcome is stored late, and nothing has run meanwhile."""
     def asked():
         answer = rig.post(path, key)
         check(answer.replayed or answer.status in (409, 503), f"the claim is not released: {answer!r}")
@@ -117,7 +117,7 @@ def a_server_is_killed_and_comes_back(rig):
 
 @test(stores=SERVERS)
 def a_server_that_is_down_costs_no_request_the_timeout(rig):
-    """That is ten minutes here, which no test waits for."""
+    """The limit is ten minutes here, which no test waits for."""
     with Rig(CONF, options="timeout=10m&connect_timeout=10m", persist=True) as other:
         is_up(other)
         other.server.kill()
@@ -132,7 +132,8 @@ def a_server_that_is_down_costs_no_request_the_timeout(rig):
 
 @test(stores=SERVERS)
 def a_server_that_hangs_costs_the_timeout_once(rig):
-    """One request of the one worker waits for the ten minutes, which the clock of nginx jumps over. It stands still after that."""
+    """The only worker has a request that waits for the ten minutes, over which nginx's clock jumps. After that the
+    clock stands still."""
     with Rig(CONF, options="timeout=10m&connect_timeout=10m", persist=True, workers=1, clock=True) as other:
         for _ in range(20):
             status(other.post("/closed", fresh()), 200)
@@ -205,7 +206,7 @@ def an_answer_is_held_at_most_finish_timeout(rig):
 
 @test(stores=SERVERS)
 def an_answer_that_is_changed_on_its_way_out_is_stored_as_it_was(rig):
-    """charset changes the bytes where they are, and the store has yet to take them."""
+    """charset changes the bytes in place, and the store has not copied them yet."""
     recoded = guard("/recoded", "idem replay; idem_finish_timeout 1s; charset koi8-r; source_charset windows-1251;"
                     f" charset_types text/plain; {SAME}", prefix="closed:")
     with Rig(CONF + recoded, http="charset_map windows-1251 koi8-r { 61 62; }", options=FAST, persist=True) as other:
@@ -225,7 +226,7 @@ def a_store_that_comes_back_in_time_is_waited_for(rig):
         other.server.kill()
         other.backend.go(name)
         until("the backend has answered", lambda: other.backend.requests(key=key)[0].outcome)
-        other.turn()  # from now on the store is asked to take the end
+        other.turn()  # the gateway now asks the store to store the outcome
         until_tried(other, 1)
         began = time.monotonic()
         until_tried(other, 2)
@@ -241,8 +242,8 @@ def a_store_that_comes_back_in_time_is_waited_for(rig):
 
 @test(stores=SERVERS)
 def a_store_that_is_slow_is_no_client_that_is(rig):
-    """send_timeout is the client's: it does not run while the answer is held for the store. The answer is no
-    longer than what the sockets take at once, so that it does not run for the client either."""
+    """send_timeout concerns the client: it does not run while the response is held for the store. The response fits
+    into the sockets' buffers, so that the timeout does not run for the client either."""
     with Rig(guard("/a", "idem replay; send_timeout 100ms;")) as other:
         key, name = fresh(), fresh("hang")
         under_way = other.later("/a", key, do={"hang": name, "size": 30000})
@@ -250,7 +251,7 @@ def a_store_that_is_slow_is_no_client_that_is(rig):
         other.server.pause()
         other.backend.go(name)
         until("the backend has answered", lambda: other.backend.requests(key=key)[0].outcome)
-        time.sleep(0.4)  # sleep: longer than send_timeout, of which nothing is to be seen
+        time.sleep(0.4)  # sleep: longer than send_timeout, which must not show
         check(not under_way.done(), "the answer is held")
         other.server.go_on()
         first = status(under_way.get(), 200)
@@ -267,7 +268,7 @@ def a_graceful_exit_waits_for_what_is_not_stored_yet(rig):
         other.backend.go(name)
         first = status(under_way.get(), 200)
         other.process.send_signal(signal.SIGQUIT)
-        until("its worker is told to go", lambda: "shutting down" in title(worker) or not alive(worker))
+        until("the worker gets the signal", lambda: "shutting down" in title(worker) or not alive(worker))
         check(alive(worker), "it waits")
         other.server.start()
         other.process.wait(LIMIT)
@@ -306,7 +307,7 @@ def a_run_outlives_a_store_that_is_away_while_it_is_renewed(rig):
         under_way = other.later("/hold", key, do={"hang": name})
         other.backend.reached(name)
         other.server.kill()
-        time.sleep(0.4)  # sleep: the lease is over then, in a store that cannot be asked
+        time.sleep(0.4)  # sleep: the lease ends meanwhile, in a store that cannot be reached
         other.server.start()
         before = renewals()
         until("it is renewed again", lambda: renewals() >= before + 2)
@@ -321,8 +322,8 @@ def a_run_outlives_a_store_that_is_away_while_it_is_renewed(rig):
 LEASE = 0.9
 AGAIN = "idem_recover rerun; idem_backoff 200ms; idem_finish_timeout 1h;"
 RERUN = AGAIN + f"idem_lease {LEASE * 1000:.0f}ms;"
-SLOWLY = AGAIN + "idem_lease 4s;"  # is renewed soon, and is not over soon
-HELD = f"idem_lease {LEASE * 1000:.0f}ms; idem_finish_timeout 1h;"  # no clock of ours ends it
+SLOWLY = AGAIN + "idem_lease 4s;"  # renewed soon, and ends late
+HELD = f"idem_lease {LEASE * 1000:.0f}ms; idem_finish_timeout 1h;"  # does not end during the test
 LEASED = WATCH + "".join((
     guard("/rerun", "idem replay;" + SAME + RERUN),
     guard("/rerun-sure", "idem replay;" + SAME + AGAIN, prefix="rerun:"),
@@ -344,12 +345,12 @@ LEASED = WATCH + "".join((
 
 
 def leased(hole=None):
-    """One worker: what becomes of one of its leases has become of those that began earlier."""
+    """A single worker: when one of its leases has ended, so have those that began earlier."""
     return Rig(LEASED.replace("@HOLE@", str(hole.port if hole else 1)), persist=True, workers=1, http="limit_req_zone $server_name zone=slowly:32k rate=4r/m;")
 
 
 def store_goes(rig, how):
-    """By the three ways there are; what brings it back is returned."""
+    """Makes the store fail in one of three ways; returns a function that brings it back."""
     if how == "moved":
         os.rename(rig.folder + "/store", rig.folder + "/moved")
         return lambda: os.rename(rig.folder + "/moved", rig.folder + "/store")
@@ -361,7 +362,7 @@ def store_goes(rig, how):
 
 
 def each_way(body, hole=None):
-    """body(rig, how): in a nginx of its own for each of the ways, all of them at once."""
+    """Calls body(rig, how) with an nginx of its own for each of the ways, all at once."""
     ways = ("killed", "paused") if STORE in SERVERS else ("moved",)
 
     def one(i):
@@ -378,7 +379,7 @@ def forget_all(rig):
 
 
 def lost_leases(rig):
-    """As the store counts them."""
+    """Returns the count from the store's own events."""
     if STORE == "redis":
         return int(rig.redis.ask("HGET", "idem:events", "lease_lost") or 0)
     return int(rig.server.ask("SELECT n FROM idem_event WHERE name = 'lease_lost'") or 0)
@@ -399,7 +400,7 @@ def is_cancelled(other, key, under_way, began):
 
 
 class Witness:
-    """A run that is cancelled when its lease is over: then the leases of all that began before it are."""
+    """A run that is cancelled when its lease ends: by then all leases that began earlier have ended."""
 
     def __init__(self, other):
         self.other = other
@@ -461,11 +462,12 @@ def what_was_never_sent_is_not_sent_after_its_lease(rig):
         def renewals():
             return other.figures()["stores"][0]["times"]["finish"]["count"]
         def renewed():
-            """A run that is renewed and tried on; one that a slow machine has held up for a whole lease is not."""
+            """A run that is renewed and retried continues; a run that a slow machine has held up for a whole lease
+            does not."""
             key, rid = fresh(), fresh("rid")
             under_way = other.later("/nowhere", key, rid=rid)
             until("it has begun, or is over", lambda: other.figures()["running"] or under_way.done())
-            store_goes(other, how)()  # and comes back at once: the connection is still being made
+            store_goes(other, how)()  # the store comes back at once: the connection is still being made
             before = renewals()
             until("it is renewed, or over", lambda: renewals() >= before + 2 or under_way.done())
             return None if under_way.done() else (key, rid, under_way)
@@ -531,10 +533,10 @@ def who_was_superseded_while_the_backend_worked_gets_its_answer(rig):
 
 @test
 def an_answer_that_flows_is_not_cancelled(rig):
-    """Done was stored before its first byte went out: there is no lease to be over."""
+    """done was stored before the first byte went out, so there is no lease that could end."""
     def body(other, how):
         def flows():
-            """One whose lease is over before it is done is cancelled: then another is begun."""
+            """A run whose lease ends before it is done is cancelled: then another is begun."""
             key, name, rid = fresh(), fresh("hang"), fresh("rid")
             under_way = other.later("/small", key, do={"size": 5000, "pause": [3000, name]}, rid=rid)
             until("it is done, or over", lambda: under_way.done() or "done" in [r["state"] for r in other.records("small:")])
@@ -600,7 +602,7 @@ def an_end_is_tried_to_be_stored_long_after_its_client_was_answered(rig):
         other.server.kill()
         other.backend.go(name)
         first = status(under_way.get(), 200)
-        until_tried(other, 3)  # each of them when its time is over, which is longer than the client waited
+        until_tried(other, 3)  # each attempt ends with its timeout, which is longer than the client waited
         other.server.start()
         replay_of(first, until_replayed(other, key))
         eq(other.backend.effects(key=key), 1)
@@ -608,7 +610,7 @@ def an_end_is_tried_to_be_stored_long_after_its_client_was_answered(rig):
 
 @test
 def a_store_that_cannot_be_opened_is_told_of_once_and_tried_again(rig):
-    """A folder where something else stands; a password that a new worker cannot read."""
+    """A path that something else occupies; a password that a new worker cannot read."""
     redis = STORE == "redis"
     with Rig(guard("/closed", "idem replay;") + PLAIN, start=False, workers=1,
              **({"options": PATIENT + "&password_file=@TEMP@/secret"} if redis else {"store": "lmdb:@TEMP@/taken/store?sync=off"})) as other:
@@ -626,9 +628,9 @@ def a_store_that_cannot_be_opened_is_told_of_once_and_tried_again(rig):
         key = fresh()
         eq(status(other.post("/closed", key), 503, "store-unavailable").all("Retry-After"), ["1"])
         status(other.post("/plain"), 200)
-        time.sleep(2.3)  # sleep: it is tried again each second, of which nothing is to be seen
+        time.sleep(2.3)  # sleep: the gateway tries again each second, which must not show
         status(other.post("/closed", key), 503, "store-unavailable")
-        eq(other.said().count("the store cannot be opened"), 1, "lines that tell it")
+        eq(other.said().count("the store cannot be opened"), 1, "log lines")
         eq(other.backend.requests(key=key), [])
         if redis:
             os.rename(obstacle + "-away", obstacle)
@@ -646,7 +648,7 @@ def a_folder_that_cannot_be_made_is_refused_or_503(rig):
     try:
         other = Rig(CONF, store="lmdb:/proc/no/such/folder?sync=off")
     except AssertionError as error:
-        check("/proc/no/such/folder" in str(error), f"the reason is told: {error}")
+        check("/proc/no/such/folder" in str(error), f"the reason is shown: {error}")
         return
     with other:
         is_down(other)
@@ -682,13 +684,13 @@ def what_runs_unguarded_is_bounded_too(rig):
         check("idem_run_max, unguarded: cancelled" in other.said(), other.said()[-2000:])
         other.backend.go(name)
         def flows():
-            """What was not answered in time is cut off: then another is begun."""
+            """A response that does not begin in time is cut off: then another request is begun."""
             key, name, under_way = begun(other, "/flows", do=lambda name: {"size": 5000, "pause": [3000, name]})
             until("nginx has read what there is, or it is over",
                   lambda: under_way.done() or unread(other.backend.requests(key=key)[0].sock) == 0)
             return None if under_way.done() else (key, name, under_way)
-        key, name, under_way = until("it flows", flows)  # what flows is not cut off
-        status(other.post("/behind", fresh(), do={"hang": name}), 504)  # began later, and its time is over
+        key, name, under_way = until("it flows", flows)  # a response that has begun is not cut off
+        status(other.post("/behind", fresh(), do={"hang": name}), 504)  # it began later, and its timeout ends
         check(not under_way.done(), "it is still under way")
         other.backend.go(name)
         answer = status(under_way.get(), 200)
@@ -697,7 +699,7 @@ def what_runs_unguarded_is_bounded_too(rig):
 
 
 def until_gone(rig):
-    """Each worker looks by itself, once in a few milliseconds."""
+    """Each worker checks the files by itself, every few milliseconds."""
     rig.until_each("all workers know", "/closed", lambda answer: answer.status == 503)
 
 
@@ -748,7 +750,8 @@ def a_store_that_is_full_refuses_new_keys_and_replays_old_ones(rig):
 
 @test(stores="lmdb")
 def a_result_that_finds_no_room_is_left_out_and_its_first_response_says_so(rig):
-    """It was done, and is never run again: but who comes again is told only that it was, and so the first one is told too."""
+    """The request is done, and never runs again; but a retry gets only that verdict, not the result, so the first
+    response announces that."""
     with Rig(guard("/big", "idem replay; idem_result_max 16M;") + guard("/kept", "idem_preset payment; idem_result_max 16M;")
              + WATCH, options="size=2M", workers=1) as other:
         small = fresh()
@@ -766,7 +769,7 @@ def a_result_that_finds_no_room_is_left_out_and_its_first_response_says_so(rig):
         until("it is counted", lambda: other.figures()["stores"][0]["events"]["result_dropped"] == 2)
         eq([row["counts"]["results_not_kept"] for row in other.figures()["rows"]], [1, 1])
         check(b"idem_results_dropped_total" in other.post("/rig-status?format=prometheus", method="GET", body=b"").body, "for alerts")
-        until("idem stats tells it", lambda: json.loads(other.idem("stats", "--json"))["events"]["result_dropped"] == 2)
+        until("idem stats has it", lambda: json.loads(other.idem("stats", "--json"))["events"]["result_dropped"] == 2)
 
 
 @test(stores="lmdb")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """A random mix of requests, hang-ups, failing backends, killed and reloaded workers, judged by the ledger.
 
-What the policies promise, from what the backend saw and what the clients were told:
-  hold     one run, and another one only after an answer that failed or released
-  keep     one run, and another one only after an answer that released
-  rerun    never two runs at once; none after somebody was told that it is done
+The promises of the policies, checked against the backend's requests and the clients' responses:
+  hold     one run, and another one only after a response that failed or released
+  keep     one run, and another one only after a response that released
+  rerun    never two runs at once; none after a client got the done response
   lock     never two runs at once
-and for all of them: one done answer per key, byte for byte; none of it to who sent another body.
+and for all of them: one done response per key, byte for byte; a client with another body gets none of it.
 
-Then the judge of histories (tests/model/history.h) is given the same events, and must find as little.
+Then the judge of histories (tests/model/history.h) checks the same events, and must find no fault either.
 
 IDEM_MIX is the number of requests (3000; IDEM_LONG: 50000), IDEM_SEED the seed, IDEM_HISTORY_CHECK the judge.
 """
@@ -31,7 +31,7 @@ KEYS = 500 if COUNT >= 20000 else max(40, COUNT // 10)
 SEED = int(os.environ.get("IDEM_SEED") or time.time_ns() % 1000000)
 THREADS, KILLS = 12, 4 + COUNT // 5000
 RELEASED, FAILED = {429}, {500}
-LEASE = 20  # seconds: longer than a machine that works stands still; a run whose lease is over may meet the next one
+LEASE = 20  # seconds: longer than a pause of a busy machine; a run whose lease ends may overlap the next one
 COMMON = f"idem replay; idem_lease {LEASE}s; idem_backoff 100ms; "
 CONF = "".join((
     guard("/hold", COMMON + "idem_wait 100ms;"),
@@ -45,7 +45,7 @@ ENDS = (({}, 50), ({"status": 500}, 9), ({"status": 429}, 6), ({"fault": "close"
 
 
 class Ask:
-    """One request of the mix, and what became of it."""
+    """One request of the mix, and its result."""
 
     def __init__(self, path, key, body):
         self.path, self.key, self.body = path, key, body
@@ -66,7 +66,7 @@ def one(rig, chance, keys):
             conn.send(data)
             if chance.random() < 0.08:
                 ask.left = True
-                time.sleep(chance.choice((0, 0.001, 0.01, 0.03)))  # sleep: a moment that is left to chance
+                time.sleep(chance.choice((0, 0.001, 0.01, 0.03)))  # sleep: a random time
                 conn.reset()
             else:
                 ask.answer = conn.answer()
@@ -85,7 +85,7 @@ def runs_of(rig):
 
 
 def may_follow(path, before):
-    """Whether a run may come after this one, by what the backend answered."""
+    """Returns true if a run may follow this one, after the backend's response."""
     if before.outcome != "answered":
         return False
     return before.status in RELEASED or (path == "/hold" and before.status in FAILED)
@@ -106,7 +106,7 @@ def judge_runs(runs):
 
 
 def judge_answers(asks, runs):
-    done = collections.defaultdict(dict)  # of a key: each done answer, and when it was first told
+    done = collections.defaultdict(dict)  # by key: each done response, and when a client first got it
     for ask in asks:
         answer = ask.answer
         if answer is None or answer.status is None:
@@ -116,9 +116,9 @@ def judge_answers(asks, runs):
         if answer.status != 200:
             continue
         source = [s for s in runs[ask.path, ask.key] if s.answer == answer.body]
-        check(source, f"{ask.path} {ask.key}: nobody gave this answer: {answer!r}")
+        check(source, f"{ask.path} {ask.key}: no run gave this response: {answer!r}")
         check(ask.path == "/lock" or source[0].body == ask.body,
-              f"{ask.key}: an answer to somebody who sent something else")
+              f"{ask.key}: a response to a request with another body")
         check(ask.path != "/lock" or not answer.replayed, "a lock replays nothing")
         if not answer.all("Idem-Lost"):
             when = done[ask.path, ask.key]
@@ -129,7 +129,7 @@ def judge_answers(asks, runs):
         eq(len(told), 1, f"different done answers of {path} {key}")
         when = next(iter(told.values()))
         late = [s for s in runs[path, key] if s.start > when]
-        check(not late, f"{path} {key}: {late} after it was told done")
+        check(not late, f"{path} {key}: {late} after its done response")
 
 
 # The same for the judge of histories: each request is an owner.
@@ -137,7 +137,7 @@ def judge_answers(asks, runs):
 POLICIES = {"/hold": "mode=replay recover=hold", "/keep": "mode=replay recover=hold",
             "/rerun": "mode=replay recover=rerun", "/lock": "mode=lock recover=rerun"}
 TOLD = {"in-progress": "busy", "mismatch": "mismatch", "uncertain": "uncertain", "duplicate": "duplicate", "failed": "dead"}
-mixed = []  # the requests and what the backend saw of them, once they were sent
+mixed = []  # the requests, and the backend's record of them, for the next test
 
 
 def digest(body):
@@ -145,7 +145,7 @@ def digest(body):
 
 
 def said_of(path, seen):
-    """What the gateway says of a run, by what the backend did."""
+    """Returns the gateway's finish for a run, given the backend's response."""
     if seen.outcome not in ("answered", "gone") or seen.status == 502:
         return "unknown"
     if seen.status == 500:
@@ -154,7 +154,7 @@ def said_of(path, seen):
 
 
 def events_of(ask, seen):
-    """A request's lines: when, which event, its names. seen is its run, or None."""
+    """Yields a request's lines: time, event, names. seen is its run, or None."""
     done, lock = ask.answer is not None and ask.answer.status is not None, ask.path == "/lock"
     yield ask.start, "claim", "" if lock else f"fp={digest(ask.body)}"
     if seen is None:
@@ -169,8 +169,8 @@ def events_of(ask, seen):
     if lock:
         yield seen.start, "enter", ""
         yield seen.end, "leave", ""
-    # Before the answer's last byte, and so before the gateway says anything. Whether it did, only its client
-    # knows; one that was killed with its worker has said nothing.
+    # The finish comes before the last byte of the response. Whether the gateway sent it at all, only the client knows:
+    # a worker that was killed has sent nothing.
     yield seen.end, "finish", f"said={said}" + (f" digest={digest(seen.answer)}" if said == "done" else "")
     if done:
         yield ask.end, "finished", f"said={said} ack={'lost' if ask.answer.all('Idem-Lost') else 'ack'}"
@@ -191,7 +191,7 @@ def history(asks, requests):
 
 
 def judged(rig, lines):
-    """The judge's exit status, and what it said."""
+    """Returns the judge's exit status and its output."""
     with open(rig.folder + "/history", "w", encoding="ascii") as file:
         file.writelines(lines)
     run = subprocess.run([os.environ["IDEM_HISTORY_CHECK"], rig.folder + "/history"], stdout=subprocess.PIPE,
@@ -228,7 +228,7 @@ def the_backends_ledger_agrees_with_the_policy(rig):
     for thread in threads:
         thread.join()
     until("all leases are over", lambda: not rig.idem("list", "--state", "running", "--json"))
-    for path, key in keys:  # what is left is told to who asks now
+    for path, key in keys:  # ask for the final state of every key
         ask = Ask(path, key, b'{"a":1}')
         ask.answer, ask.end = rig.post(path, key, do={}, rid=ask.rid), time.monotonic()
         asks.append(ask)
@@ -248,7 +248,7 @@ def the_backends_ledger_agrees_with_the_policy(rig):
 
 def of_the_mix():
     if "IDEM_HISTORY_CHECK" not in os.environ:
-        raise Skip("IDEM_HISTORY_CHECK does not say where history-check is")
+        raise Skip("IDEM_HISTORY_CHECK is not set")
     check(mixed, "there was a mix")
     return mixed
 
@@ -274,7 +274,7 @@ def the_judge_of_histories_refuses_what_was_forged(rig):
     second = [line(late, key, "forged", "claim", fp), line(late + 0.1, key, "forged", "claimed", "verdict=run attempt=2"),
               line(late + 0.2, key, "forged", "effect", "attempt=2")]
     for forged, broken in (
-            (second, (2, 3)),  # it is done, and happens again
+            (second, (2, 3)),  # the key is done, and runs again
             ([line(late, key, done.rid, "effect", "attempt=1")], (7,)),
             ([line(late, key, "forged", "claim", fp), line(late + 0.1, key, "forged", "claimed",
                                                            "verdict=replay digest=0000")], (5,)),
@@ -284,7 +284,7 @@ def the_judge_of_histories_refuses_what_was_forged(rig):
         eq((code, set(map(int, re.findall(r"invariant (\d) is broken for key " + key, said)))), (1, set(broken)),
            f"{said[-2000:]}: what the judge says of {forged}")
     code, said = judged(rig, lines + second[2:])
-    check(code == 1 and "without being let in" in said, f"an effect that nobody was let in for: {code} {said[-500:]}")
+    check(code == 1 and "without being let in" in said, f"an effect without a claim: {code} {said[-500:]}")
 
 
 if __name__ == "__main__":

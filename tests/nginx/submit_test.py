@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""idem_preset submit: a plain form, whose page knows nothing of it, and a button that is clicked twice."""
+"""idem_preset submit: a plain form, whose page knows nothing of the guard, and a button that is clicked twice."""
 import json
 import sys
 import time
@@ -39,7 +39,7 @@ def the_second_click_is_answered_with_the_first_ones_page(rig):
     clicks = [click(rig, ref=ref, later=True, do={"hang": name, "status": 201, "body": "<h1>Order 1</h1>", "type": "text/html"})
               for _ in range(5)]
     rig.until_parked(4)
-    rig.backend.reached(name)  # the claim comes before the request: duplicates may be parked earlier
+    rig.backend.reached(name)  # the claim comes before the request to the backend: duplicates may be parked earlier
     eq(len(rig.backend.requests(ref=ref)), 1)
     rig.backend.go(name)
     answers = [c.get() for c in clicks]
@@ -48,7 +48,7 @@ def the_second_click_is_answered_with_the_first_ones_page(rig):
 
 
 def multipart(boundary, *fields):
-    """As a browser sends a form with files, and the header that says so; it draws a boundary each time."""
+    """Returns a form with files as a browser sends it, with its type; a browser chooses a new boundary each time."""
     body = b"".join(b"--%s\r\nContent-Disposition: form-data; name=\"%s\"%s\r\n\r\n%s\r\n" % (boundary, name, more, value)
                     for name, more, value in fields)
     return {"body": body + b"--%s--\r\n" % boundary, "type": f"multipart/form-data; boundary={boundary.decode()}"}

@@ -3,9 +3,9 @@
     @test                          def a_sentence(rig): ...
     @test(expects=["exited on signal 9"])
 
-One rig is shared by the tests of a file. Whatever nginx logs as [alert],
-[emerg] or [crit], and whatever a sanitizer says, fails the test that runs,
-unless the test expects it. At the end nginx must go gracefully, as quietly.
+The tests of a file share one rig. A line of nginx's log with [alert],
+[emerg] or [crit], or a sanitizer's report, fails the running test,
+unless the test expects it. At the end nginx must exit gracefully, without such lines.
 
     NAME_test.py [TEST...]
 """
@@ -16,7 +16,7 @@ import traceback
 
 import rig as rigs
 
-SECONDS = 300 * (30 if rigs.LONG else 1)  # of one test; only a failure reaches them
+SECONDS = 300 * (30 if rigs.LONG else 1)  # for one test; only a failure takes that long
 tests = []
 
 
@@ -46,14 +46,14 @@ def check(condition, what):
 
 
 def status(answer, want, kind=None):
-    """The answer's status and, if it is a refusal, the last word of its type."""
+    """Checks the status of a response and, for a refusal, the last word of its type; returns the response."""
     if answer.status != want or (kind is not None and answer.type != kind):
         raise AssertionError(f"expected {want} {kind or ''}, got {answer!r}")
     return answer
 
 
 def replay_of(first, again):
-    """The second answer is the first one's replay."""
+    """Checks that the second response is a replay of the first."""
     check(again.status == first.status and again.replayed, f"no replay of {first!r}: {again!r}")
     eq(again.body, first.body, "the replayed body")
     return again
@@ -64,7 +64,7 @@ def time_limit(*_):
 
 
 def run_one(body, rig, seconds, expects):
-    """None, or what went wrong."""
+    """Runs a test; returns None, or its failure."""
     before = len(rig.said())
     failure = None
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -105,7 +105,7 @@ class Report:
 
 
 def ending(rig):
-    """The file's last row: a graceful exit, and nothing bad in the log."""
+    """The file's last row: a graceful exit, and no bad line in the log."""
     if rig.process is None or rig.process.poll() is not None:
         return f"nginx had gone: {rig.said()[-2000:]}"
     before = len(rig.said())
@@ -119,7 +119,7 @@ def ending(rig):
 def main(locations="", plain=False, **options):
     """Runs the tests of the program. plain: they need no module."""
     if not rigs.MODULE and not plain:
-        print("1..0 # SKIP IDEM_HTTP_MODULE does not say where the module is")
+        print("1..0 # SKIP IDEM_HTTP_MODULE is not set")
         sys.exit(0)
     signal.signal(signal.SIGALRM, time_limit)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens: issued to one who asks, used once by the same, and what the others are told."""
+"""Tokens: issued to one user, used once by the same user, and refused to the others."""
 import json
 import os
 import re
@@ -20,7 +20,7 @@ CONF = "".join((
     f"location = /token/bound {{ idem_prefix token:; {USER} idem_token_bind $http_x_session; idem_token; }}",
     "location = /token/anybody { idem_prefix token:; idem_token; }",
     f"location = /token/few {{ limit_req zone=few; idem_prefix token:; {USER} idem_token; }}",
-    # A guard around it is none for it.
+    # A guard on this location does not apply to it.
     f"location = /token/guarded {{ idem_prefix token:; {USER} idem replay; idem_token; }}",
     f"location = /token/linger {{ idem_prefix token:; {USER} lingering_timeout 100ms; idem_token; }}",
     f"location = /token/sure {{ idem_prefix token:; idem_store @SURE@; {USER} idem_token; }}",
@@ -125,7 +125,7 @@ def a_body_that_comes_while_the_store_is_asked_does_not_cost_the_connection(rig)
         finally:
             rig.redis.go_on()
         status(conn.answer(), 200)
-        time.sleep(0.3)  # sleep: longer than it lingers, of which nothing is to be seen
+        time.sleep(0.3)  # sleep: longer than the connection lingers, which must not show
         conn.send(rig.bytes("/token", body=b"", user="ann"))
         status(conn.answer(), 200)
 
@@ -176,13 +176,13 @@ def another_users_token_looks_like_one_that_never_was(rig):
         eq(*same, "one wording")
         eq(len(theirs.body), len(nobodys.body), "one length")
     status(use(rig, token), 200)
-    status(use(rig, token, user="bob"), 403, "token-refused")  # now that it is done, too
+    status(use(rig, token, user="bob"), 403, "token-refused")  # also once it is done
     eq(effects(rig, token), 1)
 
 
 @test
 def a_refusal_takes_as_long_for_anothers_token_as_for_none(rig):
-    """Not a limit on time: what each kind takes lies within what the other takes."""
+    """No limit in milliseconds: the median for one kind lies within the range of the other."""
     tokens = [issue(rig) for _ in range(60)]
     took = {"theirs": [], "nobodys": []}
     for i, token in enumerate(tokens):
@@ -195,11 +195,12 @@ def a_refusal_takes_as_long_for_anothers_token_as_for_none(rig):
 
 
 def outlive_brief_tokens():
-    time.sleep(1.2)  # sleep: longer than they live; to use one would be to spend it
+    time.sleep(1.2)  # sleep: longer than the tokens live; to use one would be to spend it
 
 
 def use_in_time(rig, path="/use", **options):
-    """A token that lives for a second and is used before: a busy machine may take longer for the two requests."""
+    """Returns a token with a ttl of a second that was used in time: a busy machine may take longer for the two
+    requests."""
     def used():
         token = issue(rig, "/token/brief")
         answer = use(rig, token, path, **options)
@@ -255,8 +256,8 @@ def a_token_is_good_for_what_it_was_bound_to_alone(rig):
     status(use(rig, token, "/bound", headers=session("s1")), 200)
     status(use(rig, token, "/bound", headers=session("s2")), 403, "token-refused")
     eq(effects(rig, token), 1)
-    status(use(rig, issue(rig), "/bound", headers=session("s1")), 403, "token-refused")  # bound to nothing
-    status(use(rig, issue(rig), "/bound"), 403, "token-refused")  # which is not what who brings nothing has
+    status(use(rig, issue(rig), "/bound", headers=session("s1")), 403, "token-refused")  # the token has no binding
+    status(use(rig, issue(rig), "/bound"), 403, "token-refused")  # and a missing binding does not match that
     status(rig.post("/token/bound", method="GET", body=b"", user="ann"), 400, "key-missing")
 
 
@@ -275,7 +276,7 @@ def nobody_in_particular_gets_a_token_only_where_the_scope_is_none(rig):
     status(rig.post("/token", method="GET", body=b""), 400, "key-missing")
     token = issue(rig, "/token/anybody", user=None)
     status(use(rig, token, "/anybody", user=None), 200)
-    status(use(rig, issue(rig, "/token/anybody", user=None)), 403, "token-refused")  # somebody's scope
+    status(use(rig, issue(rig, "/token/anybody", user=None)), 403, "token-refused")  # the scope of another user
 
 
 @test
@@ -349,7 +350,7 @@ def under_retry_it_runs_again_when_it_is_due_and_no_oftener_than_allowed(rig):
     status(use(rig, token, "/retry", do={"status": 500}), 500)
     last = until_answer("it is due", lambda: use(rig, token, "/retry", do={"status": 500}), lambda a: a.status == 500)
     eq(len(rig.backend.requests(key=token)), 2)
-    time.sleep(0.2)  # sleep: longer than the back-off, after which nothing is to happen
+    time.sleep(0.2)  # sleep: longer than the back-off, after which nothing may happen
     replay_of(last, use(rig, token, "/retry", do={"status": 500}))
     eq(len(rig.backend.requests(key=token)), 2)
 
@@ -380,7 +381,7 @@ def a_parameter_carries_it_where_that_is_allowed(rig):
     first = status(rig.post("/param", user="ann", body=body, type=form), 200)
     replay_of(first, rig.post("/param", user="ann", body=body, type=form))
     token = issue(rig)
-    status(use(rig, token, "/param"), 200)  # the header still does
+    status(use(rig, token, "/param"), 200)  # the header still works
     status(rig.post(f"/param?ticket={issue(rig)}", user="ann", headers=[("Idempotent-Token", issue(rig))]), 400, "key-malformed")
     token = issue(rig)
     status(rig.post(f"/param?ticket={token}", user="ann", headers=[("Idempotent-Token", token)]), 200)
@@ -447,7 +448,7 @@ def a_store_that_does_not_answer_is_not_waited_for(rig):
         issue(own, "/token/sure")
         own.redis.pause()
         status(own.post("/token", method="GET", body=b"", user="ann"), 503, "store-unavailable")
-        own.redis.go_on()  # its late answer is nobody's
+        own.redis.go_on()  # the late response is ignored
         until_200("it issues again", lambda: own.post("/token", method="GET", body=b"", user="ann"))
 
 
@@ -458,7 +459,7 @@ def how_long_the_store_took_is_logged(rig):
     with Conn(rig.port) as conn:
         conn.send(rig.bytes("/token", method="GET", body=b"", user="ann", rid=rid))
         rig.turn()
-        time.sleep(0.3)  # sleep: this is what is logged
+        time.sleep(0.3)  # sleep: the time that is logged
         rig.redis.go_on()
         answer = status(conn.answer("GET"), 200)
     took = float(rig.log(rid)["idem_time"])

@@ -1,6 +1,7 @@
 /*
- * By LD_PRELOAD: how many cursors a program has opened in LMDB in the turns of its event loop, one
- * number a line for each turn that had some, into the file that IDEM_TURN_COUNT names.
+ * A preload (LD_PRELOAD): counts the LMDB cursors that a program opens in each
+ * turn of its event loop. It writes one number per line, for each turn that
+ * opened some, into the file that IDEM_TURN_COUNT names.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

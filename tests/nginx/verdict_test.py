@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a caller is told: each verdict's answer, and what the backend saw of it."""
+"""The verdicts: each verdict's response, and the requests that the backend saw."""
 import math
 import os
 import signal
@@ -153,7 +153,7 @@ def a_duplicate_is_refused_with_the_first_status(rig):
         eq(answer.all("Retry-After"), [], "waiting does not help")
         eq(line["idem_verdict"], "duplicate")
         check(not answer.replayed, "no replay")
-        check(key.encode() not in answer.body, "the key is not told")
+        check(key.encode() not in answer.body, "the key is not revealed")
         eq(rig.backend.effects(key=key), 1)
 
 
@@ -206,12 +206,12 @@ def a_busy_key_is_refused_with_the_time_to_wait(rig):
 @test
 def the_time_to_wait_is_that_of_the_lease_or_of_the_next_try_in_whole_seconds(rig):
     def waits(path, key, most, began):
-        # A worker that is not scheduled for longer than a short lease has it again with its next renewal.
+        # A worker that is not scheduled for longer than a short lease gets the lease back at its next renewal.
         answer = until_answer("it is held", lambda: rig.post(path, key), lambda a: a.type == "in-progress")
         page = until_answer("it is held", lambda: rig.post(path, key, headers=[("Accept", "text/html")]),
                             lambda a: a.h("Retry-After"))
         eq((answer.status, page.status), (409, 409))
-        least = max(1, math.ceil(most - (time.monotonic() - began)))  # of a machine that was slow meanwhile
+        least = max(1, math.ceil(most - (time.monotonic() - began)))  # allows for a machine that was slow meanwhile
         for refusal in (answer, page):
             check(least <= int(refusal.h("Retry-After")) <= most, f"{least} to {most} s: {refusal!r}")
         check(f"again in {page.h('Retry-After')} second".encode() in page.body, repr(page))
@@ -258,7 +258,7 @@ def a_failure_is_tried_again_when_due_until_the_attempts_are_used_up(rig):
     last, line = until("it is due", lambda: (lambda both: both if both[0].status == 500 else None)(
         rig.logged("/retry", key, do={"status": 500})))
     eq(line["idem_attempt"], "2")
-    time.sleep(0.2)  # sleep: longer than the back-off, after which nothing is to happen
+    time.sleep(0.2)  # sleep: longer than the back-off, after which nothing may happen
     replay_of(last, rig.post("/retry", key))
     seen = rig.backend.requests(key=key)
     eq([s.h("Idem-Attempt") for s in seen], ["1", "2"])
@@ -288,7 +288,7 @@ def an_uncertain_outcome_is_not_run_again(rig):
 
 
 def others_work(rig):
-    """True if the store is free. A process that was stopped in a commit holds its lock."""
+    """Returns true if the store is free: a process that was stopped in a commit holds the store's lock."""
     try:
         return rig.post("/replay", fresh(), timeout=10).status == 200
     except TimeoutError:
@@ -296,8 +296,8 @@ def others_work(rig):
 
 
 def stopped(rig):
-    """(key, what it hangs at, its id in the log, the request, its worker) of a run whose worker stands still. None: the
-    machine was too slow for the lease, which was over before; or the worker was stopped in a commit."""
+    """Returns (key, name of its hang, id in the log, request, worker) of a run whose worker stands still. None: the
+    lease ended before, because the machine was slow; or the worker was stopped in a commit."""
     key, name, rid = fresh(), fresh("hang"), fresh("rid")
     under_way = rig.later("/lost", key, do={"hang": name}, rid=rid)
     until("it runs, or its lease is over", lambda: rig.backend.arrivals[name] or under_way.done())
@@ -319,8 +319,8 @@ def stopped(rig):
 
 
 def superseded(rig, answered):
-    """A worker sleeps while its backend works, and another takes over; its answer, and the other's.
-    answered: the backend has answered when the worker wakes."""
+    """A worker stands still while its backend works, and another takes over; returns the responses of both. answered:
+    the backend has responded when the worker wakes."""
     key, name, rid, under_way, worker = until("a worker stands still", lambda: stopped(rig))
     try:
         second = until_200("its lease is over", lambda: rig.post("/lost-again", key))
@@ -370,7 +370,7 @@ def a_key_expires(rig):
 
 
 def is_forgotten_after_a_second(rig, path, do, code):
-    """It is a mismatch until then, which changes nothing."""
+    """Until then each request is a mismatch, which changes nothing."""
     key, began = fresh(), time.monotonic()
     status(rig.post(path, key, do=do), code)
     answer = until_answer("it is forgotten", lambda: rig.post(path, key, body=b"other"), lambda a: a.status != 422)

@@ -18,33 +18,34 @@ CONF = WATCH + "".join((
 ))
 
 
-LOOK = 2  # seconds: who has waited for long looks by itself so often
+LOOK = 2  # seconds: a duplicate that has waited for long polls at this interval
 
 
 def woken_soon(way):
-    """Duplicates that come over a whole interval look by themselves over a whole interval, too, and the last of
-    them at its end: if all are answered within half of it, they were woken. At least one time: what was woken late
-    may have waited for the machine. `way` returns how long it took."""
+    """Checks that duplicates are woken, not merely polling. Those that came over a whole interval also poll over a
+    whole interval, the last of them at its end: so if all have a response within half an interval, they were woken.
+    One success is enough, because a slow machine delays wake-ups. `way` returns the time it took."""
     until(f"duplicates are woken within {LOOK / 2} s", lambda: way() < LOOK / 2)
 
 
 def come_one_by_one(count, ask):
-    """So many of them over an interval, and then until they look seldom: after a quarter of a second, a half, one."""
+    """Sends `count` requests over an interval, and then waits until they poll seldom: after a quarter of a second, a
+    half, one."""
     asked = []
     for _ in range(count):
         asked.append(ask())
-        time.sleep(LOOK / count)  # sleep: the time between two of them is what this is about
-    time.sleep(LOOK)  # sleep: as before
+        time.sleep(LOOK / count)  # sleep: the test is about the time between two of them
+    time.sleep(LOOK)  # sleep: as above
     return asked
 
 
 def parked(rig, path, key, count, gather=lambda count, ask: [ask() for _ in range(count)], **options):
-    """A run that hangs, and so many duplicates behind it."""
+    """A run that hangs, and `count` duplicates that wait for it."""
     name = fresh("hang")
     first = Conn(rig.port).send(rig.bytes(path, key, do=dict(options.pop("do", {}), hang=name), **options))
     rig.backend.reached(name)
     rest = gather(count, lambda: Conn(rig.port).send(rig.bytes(path, key, **options)))
-    if path != "/brief":  # where they may have waited long enough meanwhile
+    if path != "/brief":  # there the duplicates may have waited long enough meanwhile
         rig.until_parked(count)
     return name, first, rest
 
@@ -89,7 +90,7 @@ def the_time_of_waiting_is_logged_and_that_of_the_backend_is_not(rig):
     rig.backend.reached(name)
     again = rig.later("/wait", key, rid=rids[1])
     rig.until_parked(1)
-    time.sleep(0.5)  # sleep: this is what is logged, and what is not
+    time.sleep(0.5)  # sleep: the waiting time, which is logged apart from the rest
     rig.backend.go(name)
     first, again = first.get(), again.get()
     replay_of(first, again)
@@ -116,7 +117,7 @@ def a_mismatch_does_not_wait(rig):
     key = fresh()
     name, first, _ = parked(rig, "/wait", key, 0)
     answer = rig.post("/wait", key, body=b"other")
-    status(answer, 422, "mismatch")  # while the first one hangs
+    status(answer, 422, "mismatch")  # while the first request hangs
     rig.backend.go(name)
     answers_of([first])
 
@@ -225,7 +226,7 @@ def many_are_parked_and_hold_no_upstream(rig):
     before = rig.backend.accepted
     name, first, rest = parked(rig, "/wait", key, count)
     eq(rig.backend.accepted - before, 1, "connections to the backend")
-    status(rig.post("/wait", fresh()), 200)  # others are served meanwhile
+    status(rig.post("/wait", fresh()), 200)  # other requests are served meanwhile
     rig.backend.go(name)
     answers = answers_of([first, *rest])
     eq({a.status for a in answers}, {200})

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Units, examples, container recipe and manifest say what the program understands, and agree with each
-other. Prints TAP.
+"""Units, examples, container recipe and manifest use only words that the program knows, and agree with each other.
+Prints TAP.
 
     files_test.py SOURCE, with IDEM_EXE in the environment
 """
@@ -35,7 +35,7 @@ FLAG = re.compile(r"^  (?:-[a-zA-Z], )?(--[a-z0-9-]+)", re.M)
 
 
 def check_flags(words):
-    """idem COMMAND --flag...: the command knows each of them, up to a lone --."""
+    """Checks that the command knows each flag of idem COMMAND --flag..., up to a lone --."""
     command, words = words[1], words[2:]
     known = set(FLAG.findall(plain.run(IDEM, "help", command)))
     said = {word for word in words[:words.index("--") if "--" in words else None] if word.startswith("--")}
@@ -43,7 +43,7 @@ def check_flags(words):
 
 
 def recipe(word):
-    """What the container's recipe says behind a word, at its end."""
+    """Returns the arguments of the last instruction with this word in the container's recipe."""
     text = read(SOURCE + "/contrib/container/Dockerfile").replace("\\\n", " ")
     return re.findall(rf"^{word} +(.*)$", text, re.M)[-1]
 

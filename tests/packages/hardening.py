@@ -1,14 +1,14 @@
-"""What a built file has against the mistakes that are still in it, read from the file itself (with readelf)."""
+"""The hardening of a built file, read from the file itself with readelf."""
 import os
 import platform
 import re
 import subprocess
 
 X86 = platform.machine() == "x86_64"
-ENDBR = bytes.fromhex("f30f1efa")    # where an indirect branch may lead (-fcf-protection)
-PROBE = bytes.fromhex("48830c2400")  # orq $0,(%rsp): a page of a large frame is touched (-fstack-clash-protection)
+ENDBR = bytes.fromhex("f30f1efa")    # the target of an indirect branch (-fcf-protection)
+PROBE = bytes.fromhex("48830c2400")  # orq $0,(%rsp): probes a page of a large frame (-fstack-clash-protection)
 CANARY = re.compile(rb"\x64\x48.[\x04\x0c\x14\x1c\x24\x2c\x34\x3c]\x25\x28\0\0\0", re.S)  # %fs:0x28 (-fstack-protector)
-OF_OTHERS = 100                      # more of them than the compiler's own files and hiredis bring with them (13)
+OF_OTHERS = 100                      # more than the compiler's own files and hiredis contain (13)
 
 
 def readelf(*words):
@@ -16,7 +16,7 @@ def readelf(*words):
 
 
 def code(path):
-    """The machine code of a file, or of the one object in an archive."""
+    """Returns the machine code of a file, or of the only object in an archive."""
     where = re.search(r"\] \.text +PROGBITS +\w+ (\w+) (\w+)", readelf("-S", path))
     with open(path, "rb") as file:
         data = file.read()
@@ -25,7 +25,7 @@ def code(path):
 
 
 def lacks_code(path, fortified):
-    """What the compiler should have put into it."""
+    """Returns the protections of the compiler that the file lacks."""
     names = set(re.findall(r" UND (\w+)", readelf("-s", path)))
     wanted = {"__stack_chk_fail is not called (-fstack-protector-strong)": "__stack_chk_fail" in names}
     if fortified:
@@ -40,20 +40,20 @@ def lacks_code(path, fortified):
 
 
 def is_marked(path):
-    """For IBT and SHSTK; of an archive, each object."""
+    """Returns true if the file is marked for IBT and SHSTK; of an archive, each object."""
     notes = [part for part in readelf("-n", path).split("\nFile: ") if part.strip()]
     return bool(notes) and all("x86 feature: IBT, SHSTK" in part for part in notes)
 
 
 def can_be_marked():
-    """A linker keeps the mark where every file has it: Debian 12's C runtime and hiredis do not."""
+    """A linker keeps the mark only if every file has it: Debian 12's C runtime and hiredis do not."""
     paths = [subprocess.run(["cc", "-print-file-name=" + name], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
              for name in ("Scrt1.o", "crti.o", "libhiredis.a")]
     return all(os.path.exists(path) and is_marked(path) for path in paths)
 
 
 def lacks_link(path, program):
-    """What the linker should have."""
+    """Returns the protections of the linker that the file lacks."""
     segments, dynamic = readelf("-l", path), readelf("-d", path)
     stack = re.search(r"GNU_STACK(?: +0x\w+){5} (.{3})", segments)
     wanted = {
@@ -70,7 +70,7 @@ def lacks_link(path, program):
 
 
 def lacks(path, fortified=True):
-    """What a program, a library, a module or an archive lacks, in words."""
+    """Returns the protections that a program, a library, a module or an archive lacks, in words."""
     if path.endswith(".a"):
         sections = readelf("-S", path)
         stack = re.search(r"\.note\.GNU-stack +PROGBITS(?: +\w+){4} +(.*)", sections)

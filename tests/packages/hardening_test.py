@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The files that are installed are hardened: looked at as they were built, with the flags that they were built with.
+"""The installed files are hardened: the test checks the built files, and the flags with which they were compiled.
 Prints TAP.
 
     hardening_test.py BUILD
@@ -19,7 +19,7 @@ from installed import from_build  # pylint: disable=wrong-import-position
 from plain import check, test  # pylint: disable=wrong-import-position
 
 BUILD = sys.argv.pop(1)
-# One source of each part that is installed; the nginx module is a choice of the build.
+# One source of each installed part; the build decides whether the nginx module is one.
 PARTS = {"the library": "src/core/claim.c", "idem": "src/cli/run/command_run.c", "the consumer": "src/queue/consumer.c",
          "its program": "src/cli/main.c", "the module": "src/nginx/ngx_http_idem_module.c"}
 
@@ -41,7 +41,7 @@ def commands():
 
 
 def compiled(source):
-    """How it was compiled, and where; None where it is no part of this build."""
+    """Returns the words and the directory of its compilation; None if this build lacks the file."""
     for path, row in commands().items():
         if path.endswith("/" + source):
             words = shlex.split(row["command"])
@@ -63,7 +63,7 @@ def every_file_with_code_lacks_nothing(installed):
 
 @test
 def every_part_is_compiled_with_the_third_level_of_checks(_):
-    """As the compiler sees it, whatever was on its command line before."""
+    """The macro as the compiler sees it, whatever came before it on the command line."""
     for part, source in PARTS.items():
         words, folder = compiled(source)
         if words is None:
@@ -76,7 +76,7 @@ def every_part_is_compiled_with_the_third_level_of_checks(_):
 @test
 def a_level_that_a_distribution_gives_is_raised_without_a_warning(_):
     words, folder = compiled(PARTS["the library"])
-    flags = next(at for at, word in enumerate(words) if word.startswith("-"))  # before it the compiler, perhaps under ccache
+    flags = next(at for at, word in enumerate(words) if word.startswith("-"))  # before it the compiler, perhaps with ccache
     words.insert(flags, "-D_FORTIFY_SOURCE=2")
     printed = plain.run(*words, "-Werror", "-fsyntax-only", cwd=folder)
     check(printed == "", printed)
@@ -93,7 +93,7 @@ def without_optimisation_there_is_no_warning(_):
 
 @test
 def every_source_of_ours_is_compiled_with_each_flag(_):
-    """The machine code shows some of them only where a function needs them."""
+    """The machine code shows some of the flags only in functions that need them."""
     wanted = {"-fstack-protector-strong", "-fstack-clash-protection"} | \
         ({"-fcf-protection=full"} if hardening.X86 else set())
     bare = [path for path, row in commands().items() if "/src/" in path and wanted - set(shlex.split(row["command"]))]

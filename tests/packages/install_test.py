@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`make install`, from a copy of the source into a directory of its own, as a packager does it: PREFIX is where it
-will live, DESTDIR where it is put meanwhile. Prints TAP.
+"""`make install`, from a copy of the source into a directory of its own, like a packager: PREFIX is the final place,
+DESTDIR the temporary one. Prints TAP.
 
     install_test.py SOURCE
 """
@@ -30,7 +30,7 @@ int main(void) {
 
 
 class Made:
-    """What `make install` has made of a copy of the source."""
+    """The result of `make install` in a copy of the source."""
 
     def __init__(self, root):
         self.folder, copy, destdir = root + "/work", root + "/source", root + "/destdir"
@@ -38,7 +38,7 @@ class Made:
         shutil.copytree(SOURCE, copy, symlinks=True, ignore=shutil.ignore_patterns(".git", "build", "build-*"))
         before = files_of(copy)
         env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-        # Compiled quickly: it is for this test alone.
+        # Optimised little, because only this test uses it.
         plain.run("make", "install", f"BUILD={root}/build", "PREFIX=" + PREFIX, "DESTDIR=" + destdir, cwd=copy,
                   env={**env, "CFLAGS": "-O0 -g0", "CC_LD": "mold"})
         self.beside = files_of(copy) - before
@@ -89,11 +89,11 @@ def a_program_links_with_what_pkg_config_says(made):
 
 
 def readme_libraries():
-    """What README.md wants in LD_LIBRARY_PATH where ldconfig does not look."""
+    """Returns the LD_LIBRARY_PATH that README.md recommends for systems where ldconfig does not search."""
     with open(SOURCE + "/README.md", encoding="utf-8") as file:
         said = re.search(r"`(pkg-config [^`]+)`[^.]*`ldconfig`[^.]*`LD_LIBRARY_PATH`",
                          file.read().replace("/etc/ld.so.conf.d", ""))
-    check(said, "README.md does not say it")
+    check(said, "README.md does not name it")
     return said.group(1)
 
 

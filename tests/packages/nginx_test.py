@@ -23,7 +23,7 @@ from plain import check, test  # pylint: disable=wrong-import-position
 
 SOURCE, WHICH = sys.argv.pop(1), sys.argv.pop(1)
 INSTALLED = "/usr/share/nginx/src"
-# Nothing of it belongs to root alone: an ordinary user runs this test, too.
+# The test needs no root, so an ordinary user can run it, too.
 CONF = "%s\n" + ("user root;" if os.geteuid() == 0 else "") + """
 daemon off;
 pid       logs/nginx.pid;
@@ -52,14 +52,14 @@ http {
 
 
 def apt(folder, *words):
-    """apt-get with lists of its own: most machines have none of sources."""
+    """apt-get with lists of its own, because most machines have no lists of sources."""
     settings = {"Dir::Etc::SourceList": folder + "/sources.list", "Dir::Etc::SourceParts": folder + "/none",
                 "Dir::State::Lists": folder + "/lists", "APT::Sandbox::User": "root"}
     plain.run("apt-get", "-q", *(f"-o{name}={value}" for name, value in settings.items()), *words, cwd=folder)
 
 
 def nginx_installed(folder):
-    """The source that nginx-dev has, without its Makefile and flags."""
+    """Copies the source of nginx-dev, which has no Makefile and no flags."""
     if not os.path.exists(INSTALLED + "/configure"):
         raise plain.Skip("nginx-dev has no source here")
     shutil.copytree(INSTALLED, folder + "/nginx")
@@ -95,7 +95,7 @@ class Build:
         plain.run("make", "-f", f"{objs}/Makefile", "-j2", *what, cwd=self.source)
 
     def order(self, objs, load, nginx=None):
-        """An order through what was built."""
+        """Sends an order through the module."""
         place, port = f"{self.folder}/{objs}", shops.free_port()
         os.makedirs(place + "/logs")
         with open(place + "/nginx.conf", "w", encoding="utf-8") as file:
@@ -118,7 +118,7 @@ def build():
 
 
 def fetched(body):
-    """A test that wants the whole of nginx."""
+    """Marks a test that needs the whole source of nginx."""
     return test(body) if WHICH == "fetched" else body
 
 

@@ -1,9 +1,9 @@
-"""A small Debian of its own in a folder, by debootstrap, from where this machine gets its packages.
+"""A small Debian in a directory, made by debootstrap from this machine's own sources of packages.
 
     with root.make(folder) as system: system.sh("apt-get install ...")
 
 Needs root, for chroot and mount. /proc is mounted for each command alone, in a namespace that ends
-with it. No service is started in there by the installation of a package.
+with it. The installation of a package starts no service in there.
 """
 import contextlib
 import os
@@ -19,13 +19,13 @@ ENTER = 'mount -t proc proc "$1/proc" && exec chroot "$1" /usr/bin/env -i ' \
 
 
 def of_apt(name):
-    """A setting of this machine's apt, or nothing."""
+    """Returns a setting of this machine's apt, or ""."""
     said = plain.run("apt-config", "dump", "--format", "%v", name, status=None).strip()
     return "" if said == "DIRECT" else said
 
 
 def mirror():
-    """(codename, address) of the Debian that this machine is installed from."""
+    """Returns (codename, address) of the Debian from which this machine is installed."""
     with open("/etc/os-release", encoding="utf-8") as file:
         said = re.search(r"^VERSION_CODENAME=(\w+)", file.read(), re.M)
     if not said or not shutil.which("apt-get"):
@@ -49,11 +49,11 @@ class System:
         return ["unshare", "--mount", "sh", "-c", ENTER, "sh", self.folder, script]
 
     def sh(self, script, status=0):
-        """A shell script in there; what it wrote."""
+        """Runs a shell script in the system; returns its output."""
         return plain.run(*self.command(script), status=status, env=self.env)
 
     def start(self, script, **options):
-        """A process in there, which a script becomes by `exec`."""
+        """Starts a process in the system: the script becomes it with `exec`."""
         return subprocess.Popen(self.command(script), env=self.env, stdin=subprocess.DEVNULL, **options)
 
     def path(self, name):
@@ -66,12 +66,13 @@ class System:
         os.chmod(self.path(name), mode)
 
     def find(self, part):
-        """Files and folders with this in their name; not what is the kernel's."""
+        """Returns the files and directories with this in their name, without the kernel's."""
         return set(self.sh(f"find / -xdev -path /proc -prune -o -name '*{part}*' -print").split())
 
 
 def configure(system):
-    """apt, as it is on this machine; and nothing is started. What is thrown away needs no fsync."""
+    """Gives the system this machine's apt settings, and prevents services from starting. The system is thrown away, so
+    it needs no fsync."""
     os.unlink(system.path("/etc/apt/sources.list"))
     system.write("/etc/dpkg/dpkg.cfg.d/quick", "force-unsafe-io\n")
     for name in ("/etc/apt", "/usr/share/keyrings"):
@@ -79,13 +80,13 @@ def configure(system):
     for name in ("/etc/resolv.conf", "/etc/hosts"):
         shutil.copyfile(name, system.path(name))
     system.write("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n", 0o755)
-    system.sh("apt-get update || true")  # others' packages may not be had from in there
+    system.sh("apt-get update || true")  # some of this machine's sources may not be reachable from there
 
 
 @contextlib.contextmanager
 def make(folder):
     if os.geteuid() != 0:
-        raise plain.Skip("only root can make a Debian in a folder")
+        raise plain.Skip("only root can make a Debian in a directory")
     if not shutil.which("debootstrap"):
         raise plain.Skip("debootstrap is not installed")
     name, address = mirror()

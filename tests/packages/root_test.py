@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The Debian packages, as somebody who installs them has them: built by `make deb`, installed into a clean
-root with what they depend on, used there, installed again, purged. Prints TAP.
+"""The Debian packages, from a user's side: built by `make deb`, installed into a clean root with their dependencies,
+used there, installed again, purged. Prints TAP.
 
     root_test.py SOURCE
 """
@@ -32,7 +32,7 @@ EXAMPLES = "/usr/share/doc/idem/examples"
 
 
 def files_of(folder):
-    """But what git and builds have, which others may be at work in."""
+    """Without git and builds, in which other processes may be at work."""
     found = set()
     for at, folders, names in os.walk(folder):
         folders[:] = [name for name in folders
@@ -89,7 +89,7 @@ def the_packages_install_with_what_they_depend_on(system):
 
 @test
 def what_is_installed_is_hardened(system):
-    """Debian's own flags ask for less."""
+    """Debian's own flags are weaker."""
     paths = [path for name in ("/usr/bin/idem", "/usr/lib/*/libidem.so.*", "/usr/lib/*/libidem.a",
                                "/usr/lib/nginx/modules/ngx_http_idem_module.so") for path in glob.glob(system.path(name))]
     found = {path: hardening.lacks(path) for path in map(os.path.realpath, paths)}
@@ -105,7 +105,7 @@ def a_command_runs_once(system):
 
 @test
 def the_services_user_has_no_say_over_roots_store(system):
-    check(system.sh(AS_IDEM + "touch /var/lib/idem/x 2>&1", status=1), "root's folder")
+    check(system.sh(AS_IDEM + "touch /var/lib/idem/x 2>&1", status=1), "root's directory")
     check("denied" in system.sh(AS_IDEM + "cat /var/lib/idem/data.mdb 2>&1", status=1), "root's store")
 
 
@@ -145,7 +145,7 @@ def a_job_runs_once_as_its_unit_says(system):
     command = AS_IDEM + "env IDEM_STORE=lmdb:/var/lib/idem/report " + shlex.join(units.words_of(unit, values))
     said = system.sh(f"echo x | {command}; echo x | {command}")
     ran = read(system.path("/var/lib/idem/report/ran"))
-    check((ran == "x\n" and "duplicate" in said) or ran == "x\nx\n", said)  # two where an hour began between them
+    check((ran == "x\n" and "duplicate" in said) or ran == "x\nx\n", said)  # two, if an hour began between them
 
 
 @test
@@ -163,7 +163,7 @@ def a_program_is_compiled_against_the_library(system):
 @test
 def the_manuals_are_there(system):
     for name in ("man1/idem.1.gz", "man5/idem.conf.5.gz", "man3/libidem.3.gz"):
-        # dpkg may be told to leave manuals out; the packages have them.
+        # dpkg may be configured to leave manuals out; the packages contain them.
         check(name in system.sh("for p in /packages/*.deb; do dpkg-deb -c $p; done"), name)
 
 

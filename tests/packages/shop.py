@@ -1,4 +1,4 @@
-"""A backend that counts, and a client, for what is put before it."""
+"""A backend that counts orders, and a client, for the gateways in front of it."""
 import contextlib
 import http.client
 import http.server
@@ -11,7 +11,7 @@ from waiting import LIMIT, until
 
 
 class Shop(http.server.ThreadingHTTPServer):
-    """`orders` are the bodies that have come."""
+    """`orders` are the bodies of the orders so far."""
     daemon_threads = True
 
     def __init__(self):
@@ -47,7 +47,7 @@ def opened():
 
 
 def post(port, key, body):
-    """(status, body, whether it is a replay)"""
+    """Sends an order; returns (status, body, whether it is a replay)."""
     conn = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
     conn.request("POST", "/orders", body, {"Idempotency-Key": key, "X-User": "u"})
     answer = conn.getresponse()
@@ -57,7 +57,7 @@ def post(port, key, body):
 
 
 def get(port, path):
-    """The body of what is there."""
+    """Returns the body at this path."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)) as conn:
         conn.request("GET", path)
         answer = conn.getresponse()
@@ -66,7 +66,7 @@ def get(port, path):
 
 
 def listens(port, process):
-    """Whether somebody does, in the end; not if the process has ended."""
+    """Waits until a process listens on the port; returns false if the process ends before that."""
     def answers():
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -74,7 +74,7 @@ def listens(port, process):
 
 
 def check_once(shop, process, port, key):
-    """What stands before the shop there lets an order through once, and gives its answer again."""
+    """Checks that the gateway in front of the shop lets an order through once, and replays the response."""
     plain.check(listens(port, process), "it does not listen")
     before = len(shop.orders)
     first, second = post(port, key, b"tea"), post(port, key, b"tea")

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A program that is linked with the static library, as `pkg-config --static` says, and that has
-# names of its own which the library's inside has too.
+# A program that is linked with the static library, with the flags of `pkg-config --static`, and that has functions
+# whose names also occur inside the library.
 # static_link.sh PROGRAM INCLUDE BUILD CC...
 set -u
 source=$1 include=$2 build=$3
@@ -9,7 +9,7 @@ export PKG_CONFIG_PATH="$build/meson-uninstalled"
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 flags=$(pkg-config --static --libs idem) || exit 1
-# Alone in a folder that is searched first, it is what -lidem finds.
+# The only library in the directory that is searched first, so -lidem finds it.
 cp "$build/src/libidem.a" "$folder" || exit 1
 n=0
 report() {

@@ -1,5 +1,5 @@
 /*
- * A program with functions of its own that are named as some inside the library are; see
+ * A program whose own functions have the names of some inside the library; see
  * static_link.sh.
  */
 #include <idem.h>
@@ -18,7 +18,7 @@ int lmdb_env_open(void) {
     return 2;
 }
 
-/* Nobody should choose these; who does finds out from the linker, or not at all. */
+/* A program should not choose these names: the linker may report the conflict, or not. */
 int idem_random(void) {
     return 3;
 }

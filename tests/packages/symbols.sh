@@ -1,13 +1,13 @@
 #!/bin/sh
-# Both libraries export what idem.h declares, and nothing else; and contain nothing else.
-# symbols.sh SHARED STATIC HEADER OBJECTS (the archive that both are made of)
+# Both libraries export the functions of idem.h and nothing else, and contain nothing else.
+# symbols.sh SHARED STATIC HEADER OBJECTS (the archive from which both are made)
 set -u
 n=0
 report() {
     n=$((n + 1))
     if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
 }
-# same EXPORTED NAME: are they the declared ones?
+# same EXPORTED NAME: compares the exported names with the declared ones
 same() {
     [ "$1" = "$declared" ]
     equal=$?
@@ -20,10 +20,10 @@ same "$(nm -D --defined-only "$1" | sed -n 's/.* T \(.*\)@@IDEM_.*/\1/p' | sort)
 others=$(nm -D --defined-only "$1" | grep -v '@@IDEM_' | grep -v ' A IDEM_')
 [ -z "$others" ]
 report $? "every_exported_symbol_has_a_version"
-# The sanitizers' own marks (__odr_asan.idem_open) are no names of ours.
+# The sanitizers' own symbols (__odr_asan.idem_open) do not count.
 same "$(nm -g --defined-only "$2" | sed -n 's/^[0-9a-f]* [A-Z] //p' | grep -v '^__' | sort)" \
     "the_static_library_has_no_other_global_name"
-# The linker takes from an archive what the declared functions need.
+# The linker takes the objects from an archive that the declared functions need.
 map=$(mktemp)
 trap 'rm -f "$map"' EXIT
 # shellcheck disable=SC2046

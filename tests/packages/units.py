@@ -1,4 +1,4 @@
-"""What the units for systemd say, as systemd would read it."""
+"""The settings of the systemd units, parsed like systemd parses them."""
 import re
 import shlex
 
@@ -9,18 +9,18 @@ def read(path):
 
 
 def settings(text):
-    """An environment file."""
+    """Parses an environment file."""
     return dict(line.split("=", 1) for line in text.splitlines() if line and line[0] != "#")
 
 
 def defaults(unit):
-    """Environment= of a unit."""
+    """Returns the Environment= settings of a unit."""
     return dict(word.split("=", 1) for line in re.findall(r"^Environment=(.*)$", unit, re.M)
                 for word in shlex.split(line))
 
 
 def words_of(unit, values):
-    """ExecStart in words: ${NAME} is one word, $NAME as many as it has."""
+    """Returns the words of ExecStart: ${NAME} becomes one word, $NAME as many as its value has."""
     words = []
     for word in re.search(r"^ExecStart=(.*)$", unit, re.M).group(1).split():
         name = re.fullmatch(r"\$\{?(\w+)\}?", word)

@@ -1,6 +1,4 @@
-/*
- * idem_consume(): what to do with a message of somebody's own client.
- */
+/* idem_consume(): the action for a message of the user's own client. */
 #include "idem.h"
 #include "temp.h"
 #include "test.h"
@@ -85,7 +83,7 @@ TEST(a_failure_is_to_come_later_and_the_last_one_is_dead) {
     CHECK_INT(got.disposal, IDEM_CONSUME_RETRY_LATER);
     CHECK_INT(got.retry_ms, 50);
     CHECK_STR(got.reason, "said by the test");
-    /* It may not be due yet. */
+    /* The retry may not be due yet. */
     WAIT_UNTIL((got = consume(guard, NULL, "{\"id\": 1}", IDEM_RESULT_RETRY)).verdict !=
                    IDEM_BUSY ||
                got.disposal != IDEM_CONSUME_RETRY_LATER);
@@ -156,7 +154,7 @@ TEST(a_store_that_is_not_reached_is_later_and_nothing_runs) {
     CHECK_INT(got.disposal, IDEM_CONSUME_RETRY_LATER);
     CHECK(got.retry_ms > 0);
     CHECK(got.code < 0 && got.reason[0] != '\0');
-    CHECK_STR(got.trace, "-"); /* its id is its key */
+    CHECK_STR(got.trace, "-"); /* the message id is the key */
     CHECK_INT(runs, 0);
     idem_close(gone);
 }

@@ -1,6 +1,6 @@
 /*
- * The consumer when something is wrong: the store is away, others are at the same
- * keys, the broker loses what is in hand, a lane is blocked.
+ * The consumer when something is wrong: the store is away, other consumers run
+ * the same keys, the broker loses messages in hand, a lane is blocked.
  */
 #include "rig.h"
 
@@ -54,13 +54,13 @@ TEST(what_came_of_a_message_is_stored_however_long_the_store_is_away) {
     begin_one(policy);
     rig.store = RIG_STORE_REFUSES;
     rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
-    /* sleep: until it has tried in vain; any moment will do */
+    /* sleep: until an attempt has failed; any moment will do */
     rig_turn(&rig, 300);
     rig.store = RIG_STORE_UP;
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_STR(rig.lines[0].what, "ack");
     CHECK_INT(rig.works_n, 1);
-    CHECK_INT(rig.reports, 1); /* nor was it ever asked about again */
+    CHECK_INT(rig.reports, 1); /* there was no second claim */
     rig_finish(&rig);
 }
 
@@ -105,7 +105,7 @@ TEST(nothing_may_be_begun_after_the_lease_and_without_a_store_there_is_none) {
     rig_finish(&rig);
 }
 
-/* Others. */
+/* Other consumers. */
 
 TEST(of_many_that_somebody_else_runs_half_are_kept_in_hand_and_the_rest_make_room) {
     struct idem_policy policy = rig_policy();
@@ -125,12 +125,12 @@ TEST(of_many_that_somebody_else_runs_half_are_kept_in_hand_and_the_rest_make_roo
         rig_deliver(&other, strdup(body), NULL);
     }
     rig_until(&other, &other.lines_n, 3);
-    /* sleep: only time shows that nothing more comes */
-    rig_turn(&other, 300); /* the others were asked about again, and are still there */
+    /* sleep: only time shows that no more lines come */
+    rig_turn(&other, 300); /* the rest were claimed again, and are still in hand */
     CHECK_INT(other.lines_n, 3);
     for (int i = 0; i < 3; i++) {
         CHECK_STR(other.lines[i].what, "delay");
-        CHECK(other.lines[i].ms > 100000); /* what is left of the lease */
+        CHECK(other.lines[i].ms > 100000); /* the rest of the lease */
     }
     rig_finish(&other);
     rig_now = &rig;
@@ -154,7 +154,7 @@ TEST(pauses_begin_anew_behind_a_run) {
     rig_finish(&rig);
 }
 
-/* What the broker has lost. */
+/* Messages that the broker has lost. */
 
 TEST(what_is_gone_while_it_is_claimed_leaves_its_worker_to_others) {
     struct queue_counts counts = {0};
@@ -169,7 +169,7 @@ TEST(what_is_gone_while_it_is_claimed_leaves_its_worker_to_others) {
     rig.store = RIG_STORE_UP;
     rig.events.gone(rig.events.data, &rig.messages[0].m);
     CHECK_STR(rig.lines[0].what, "giveback");
-    CHECK(rig.late_op == NULL); /* nobody waits for the claim any more */
+    CHECK(rig.late_op == NULL); /* the claim was cancelled */
     queue_consumer_counts(rig.consumer, &counts);
     CHECK_INT(counts.working, 0);
     rig.say[1].result = QUEUE_DONE;
@@ -187,7 +187,7 @@ TEST(the_broker_is_not_told_that_we_are_at_what_it_has_lost) {
     RIG_UNTIL(&rig, rig.extended > 0);
     rig.events.gone(rig.events.data, &rig.messages[0].m);
     rig.extended = 0;
-    /* sleep: longer than what is between two; of those that do not come only time can tell */
+    /* sleep: longer than the time between two renewals; only time shows that none comes */
     rig_turn(&rig, (int)policy.lease_ms / 3 + 100);
     CHECK_INT(rig.extended, 0);
     rig_finish(&rig);
@@ -202,10 +202,10 @@ TEST(where_the_message_id_is_the_key_logs_have_the_hash_instead) {
     policy.key_kind = IDEM_KEY_LITERAL;
     rig.prefetch = 2;
     rig_start(&rig, policy, 1, NULL);
-    for (int i = 0; i < 3; i++) /* the third is sent away before it is claimed */
+    for (int i = 0; i < 3; i++) /* the third is delayed before it is claimed */
         rig_deliver(&rig, "{}", id);
     rig_until(&rig, &rig.open_works, 1);
-    CHECK_STR(rig.works[0].work->trace, id); /* the handler knows it anyway */
+    CHECK_STR(rig.works[0].work->trace, id); /* the handler gets the id anyway */
     rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     rig_until(&rig, &rig.reports, 3);
     for (int i = 0; i < 3; i++) {
@@ -285,7 +285,7 @@ TEST(where_a_broker_cannot_give_more_it_is_told_once_that_a_lane_has_all_the_roo
     CHECK_HAS(rig.states, "--prefetch");
     rig.events.gone(rig.events.data, &rig.messages[3].m);
     lane_deliver(4, 1);
-    CHECK_INT(said("nothing more is fetched"), 1); /* it is the same crowd */
+    CHECK_INT(said("nothing more is fetched"), 1); /* the backlog is the same */
     for (int i = 1; i <= 4; i++)
         if (rig.messages[i].out)
             rig.events.gone(rig.events.data, &rig.messages[i].m);
@@ -297,6 +297,6 @@ TEST(where_a_broker_cannot_give_more_it_is_told_once_that_a_lane_has_all_the_roo
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 8; /* they wait more than they work */
+    test_at_a_time = 8; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

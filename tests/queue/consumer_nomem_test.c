@@ -1,6 +1,6 @@
 /*
- * The consumer without memory for what comes: nothing is given back to be sent
- * again at once, nothing is lost, and nobody passes who came later.
+ * The consumer without memory for new messages: none is given back only to come
+ * again at once, none is lost, and no later message overtakes one.
  */
 #include "contract/alloc_fault.h"
 #include "queue/delivery.h"
@@ -21,7 +21,7 @@ static void begin(void) {
         rig.say[i].result = QUEUE_DONE;
 }
 
-/* With each of the allocations of its arrival failing in turn, and all behind it. */
+/* With each of the allocations of the arrival failing in turn, and all later ones. */
 TEST(what_finds_no_memory_waits_and_whatever_comes_behind_it_waits_too) {
     static const char *const bodies[] = {"{\"id\": 1, \"user\": 1}", "{\"id\": 2, \"user\": 1}",
                                          "{\"id\": 3, \"user\": 2}"};
@@ -98,7 +98,7 @@ TEST(what_waits_for_memory_is_kept_and_may_be_gone) {
     pause_set(NEVER_MS);
     idem_timer_set(&rig.h->loop, &rig.consumer->extend_timer, 0);
     rig_until(&rig, &rig.extended, 3);
-    rig.events.gone(rig.events.data, &rig.messages[2].m); /* the last one, then the first */
+    rig.events.gone(rig.events.data, &rig.messages[2].m); /* the last message, then the first */
     rig.events.gone(rig.events.data, &rig.messages[0].m);
     CHECK_INT(rig.lines_n, 2);
     CHECK_INT(rig.consumer->backlog.n, 1);

@@ -1,6 +1,6 @@
 /*
- * The consumer with a broker and a handler of the test's own: what is told to the
- * broker, when, and after what.
+ * The consumer with a broker and a handler of the test's own: its calls to the
+ * broker, their times, and their order.
  */
 #include "loop_clock.h"
 #include "queue/delivery.h"
@@ -48,7 +48,7 @@ TEST(messages_of_one_key_are_handled_one_after_the_other) {
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_deliver(&rig, "{\"id\": 2}", NULL);
     rig_until(&rig, &rig.open_works, 2);
-    /* sleep: no third one begins, of which only time can tell */
+    /* sleep: only time shows that no third one begins */
     rig_turn(&rig, 50);
     CHECK_INT(rig.works_n, 2);
     CHECK_INT(rig.works[1].n, 2);
@@ -87,7 +87,7 @@ TEST(a_failure_is_delayed_and_counted_and_at_the_limit_buried_before_it_is_ackno
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_STR(rig.lines[0].what, "delay");
     CHECK_INT(rig.lines[0].ms, 300);
-    /* sleep: the back-off, of which the store's clock decides */
+    /* sleep: the back-off, which the store's clock decides */
     rig_turn(&rig, 350);
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 3);
@@ -98,7 +98,7 @@ TEST(a_failure_is_delayed_and_counted_and_at_the_limit_buried_before_it_is_ackno
     CHECK_INT(strlen(rig.lines[1].hash), 64);
     CHECK_STR(rig.lines[2].what, "ack");
     CHECK_INT(rig.works[1].attempt, 2);
-    /* A copy that comes later is dead, too: buried again, and not handled. */
+    /* A copy that comes later is dead, too: it is buried again, and not handled. */
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 5);
     CHECK_STR(rig.lines[3].what, "bury");
@@ -142,11 +142,11 @@ TEST(a_dead_letter_that_is_not_taken_is_kept_and_tried_again) {
     rig.say[0].result = QUEUE_REFUSED;
     rig.say[1].result = QUEUE_DONE;
     rig_deliver(&rig, "{\"id\": 1}", NULL);
-    RIG_UNTIL(&rig, rig_count("bury") >= 2); /* it tries again, after a second or more */
+    RIG_UNTIL(&rig, rig_count("bury") >= 2); /* the consumer tries again, after a second or more */
     CHECK_INT(rig_count("ack"), 0);
     CHECK(rig.messages[0].out);
     CHECK_HAS(rig.states, "the test says no");
-    rig_deliver(&rig, "{\"id\": 2}", NULL); /* others are not kept up by it */
+    rig_deliver(&rig, "{\"id\": 2}", NULL); /* other messages are not held up */
     RIG_UNTIL(&rig, rig_count("ack") == 1);
     CHECK(rig.messages[0].out && !rig.messages[1].out);
     rig.no_bury = false;
@@ -179,11 +179,11 @@ TEST(two_messages_under_one_chosen_key_are_a_mismatch_and_the_second_is_buried) 
     rig.say[0].result = QUEUE_DONE;
     rig_deliver(&rig, "{\"a\": 1, \"b\": 2}", "m-1");
     rig_until(&rig, &rig.lines_n, 1);
-    rig_deliver(&rig, "{\"b\":2,\"a\":1}", "m-1"); /* the same */
+    rig_deliver(&rig, "{\"b\":2,\"a\":1}", "m-1"); /* the same object */
     rig_until(&rig, &rig.lines_n, 2);
     CHECK_STR(rig.lines[1].what, "ack");
     rig_deliver(&rig, "{\"a\": 2}", "m-1");
-    rig_deliver(&rig, "a: 1", "m-1"); /* no JSON, and compared all the same */
+    rig_deliver(&rig, "a: 1", "m-1"); /* not JSON, and compared all the same */
     rig_until(&rig, &rig.lines_n, 6);
     CHECK_STR(rig.lines[2].what, "bury");
     CHECK_STR(rig.lines[2].verdict, "mismatch");
@@ -206,7 +206,7 @@ TEST(what_somebody_else_runs_is_held_and_neither_acknowledged_nor_delayed) {
     CHECK_INT(other.lines_n, 0);
     CHECK_INT(other.works_n, 0);
     CHECK(other.messages[0].out);
-    CHECK(idem_loop_now() - began >= 300); /* asked again after 100 and 200 ms, not spun on */
+    CHECK(idem_loop_now() - began >= 300); /* retries after 100 and 200 ms, without spinning */
     for (int i = 0; i < 3; i++) {
         CHECK_STR(other.said[i].then, "hold");
         CHECK(other.said[i].again_ms >= 100 << i);
@@ -232,7 +232,7 @@ TEST(an_unknown_outcome_is_run_again_under_rerun) {
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_STR(rig.lines[0].what, "delay");
-    /* sleep: the back-off, of which the store's clock decides */
+    /* sleep: the back-off, which the store's clock decides */
     rig_turn(&rig, 350);
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.lines_n, 2);
@@ -248,7 +248,7 @@ TEST(an_unknown_outcome_is_parked_under_hold) {
     rig_start(&rig, policy, 4, NULL);
     rig.say[0] = (struct queue_outcome){.result = QUEUE_UNKNOWN, .reason = "killed"};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
-    /* Nothing was waited for: it is uncertain at once, and is looked at again soon. */
+    /* Without a wait the record is uncertain at once, and the consumer soon checks it again. */
     rig_until(&rig, &rig.lines_n, 2);
     CHECK_STR(rig.lines[0].what, "bury");
     CHECK_STR(rig.lines[0].verdict, "uncertain");
@@ -319,7 +319,8 @@ TEST(duplicates_of_a_slow_one_leave_room_for_others) {
     rig_finish(&rig);
 }
 
-/* 60 of one key, many more than are kept; the first is done while the others are being delayed. */
+/* 60 messages of one key, many more than are kept; the first is done while the others are being
+ * delayed. */
 static void burst(bool *broker) {
     rig_start(&rig, rig_policy(), 4, NULL);
     *broker = true;
@@ -332,7 +333,7 @@ static void burst(bool *broker) {
 TEST(a_duplicate_is_not_claimed_while_the_broker_is_asked_to_delay_it) {
     burst(&rig.silent_delay);
     RIG_UNTIL(&rig, rig_count("ack") == 60 - rig_count("delay"));
-    /* sleep: nothing more comes, of which only time can tell */
+    /* sleep: only time shows that no more lines come */
     rig_turn(&rig, 200);
     CHECK_INT(rig_count("ack"), 60 - rig_count("delay"));
     CHECK_INT(rig.works_n, 1);
@@ -364,7 +365,7 @@ TEST(what_was_not_begun_counts_as_no_attempt_and_is_kept) {
     rig.say[0] = (struct queue_outcome){.result = QUEUE_UNBEGUN, .reason = "connection refused"};
     rig_deliver(&rig, "{\"id\": 1}", NULL);
     rig_until(&rig, &rig.works_n, 1);
-    /* sleep: nothing is told meanwhile, of which only time can tell */
+    /* sleep: only time shows that no line comes meanwhile */
     rig_turn(&rig, 100);
     CHECK_INT(rig.lines_n, 0);
     rig.say[0].result = QUEUE_DONE;
@@ -387,9 +388,9 @@ TEST(where_an_order_is_asked_for_a_failure_holds_its_lane_and_no_other) {
     rig_deliver(&rig, "{\"id\": 3, \"user\": \"b\"}", NULL);
     rig_until(&rig, &rig.lines_n, 1);
     CHECK_INT(rig.lines[0].n, 2);
-    RIG_UNTIL(&rig, rig.reports >= 3); /* the first of a has failed again */
+    RIG_UNTIL(&rig, rig.reports >= 3); /* the first of lane a has failed again */
     for (int i = 0; i < rig.works_n; i++)
-        CHECK(rig.works[i].n != 1); /* nor was the second of a begun */
+        CHECK(rig.works[i].n != 1); /* the second of lane a did not begin */
     rig.say[0].result = QUEUE_DONE;
     rig_until(&rig, &rig.lines_n, 3);
     CHECK_INT(rig.lines[1].n, 0);
@@ -412,11 +413,11 @@ TEST(what_the_broker_has_lost_is_dropped_unless_it_is_handled) {
     rig.events.gone(rig.events.data, &rig.messages[0].m);
     rig.events.gone(rig.events.data, &rig.messages[1].m);
     CHECK_INT(rig.lines_n, 1);
-    CHECK_STR(rig.lines[0].what, "giveback"); /* which frees it, and no more */
+    CHECK_STR(rig.lines[0].what, "giveback"); /* frees the message, and no more */
     CHECK_INT(rig.lines[0].n, 1);
     rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
     rig_until(&rig, &rig.lines_n, 2);
-    rig_deliver(&rig, "{\"id\": 1}", NULL); /* again: it is a duplicate */
+    rig_deliver(&rig, "{\"id\": 1}", NULL); /* a redelivery is a duplicate */
     rig_until(&rig, &rig.lines_n, 3);
     CHECK_INT(rig.works_n, 1);
     queue_consumer_counts(rig.consumer, &counts);
@@ -437,11 +438,11 @@ TEST(a_run_whose_lease_somebody_took_is_cancelled_and_its_late_word_refused) {
     CHECK_INT(idem_settle(operator, & name,
                           &(struct idem_settlement){.to = IDEM_DONE, .force = true}, &err),
               0);
-    loop_clock_forward(policy.lease_ms / 3); /* it is to be renewed */
+    loop_clock_forward(policy.lease_ms / 3); /* so that the lease is to be renewed */
     RIG_UNTIL(&rig, rig.works[0].cancelled);
     rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_REFUSED});
     rig_until(&rig, &rig.lines_n, 1);
-    CHECK_STR(rig.lines[0].what, "ack"); /* as the operator has it: a duplicate */
+    CHECK_STR(rig.lines[0].what, "ack"); /* a duplicate, because the operator settled it as done */
     idem_close(operator);
     rig_finish(&rig);
 }
@@ -479,9 +480,9 @@ TEST(a_stop_gives_back_what_was_not_begun_and_waits_for_the_rest) {
     CHECK_INT(rig.lines_n, 1);
     CHECK_STR(rig.lines[0].what, "giveback");
     CHECK_INT(rig.lines[0].n, 1);
-    rig_deliver(&rig, "{\"id\": 3}", NULL); /* was on its way */
+    rig_deliver(&rig, "{\"id\": 3}", NULL); /* the message was on its way */
     CHECK_STR(rig.lines[1].what, "giveback");
-    /* sleep: it does not stop, of which only time can tell */
+    /* sleep: only time shows that it does not stop */
     rig_turn(&rig, 50);
     CHECK(!rig.stopped);
     rig_say(&rig.works[0], (struct queue_outcome){.result = QUEUE_DONE});
@@ -496,10 +497,10 @@ TEST(a_stop_does_not_wait_for_a_dead_letter_that_is_not_taken) {
     rig.no_bury = true;
     rig.say[0].result = QUEUE_REFUSED;
     rig_deliver(&rig, "{\"id\": 1}", NULL);
-    RIG_UNTIL(&rig, rig.lines_n >= 1); /* it may have been tried again by then */
+    RIG_UNTIL(&rig, rig.lines_n >= 1); /* the consumer may have tried again by then */
     CHECK_STR(rig.lines[0].what, "bury");
     RIG_UNTIL(&rig, strstr(rig.states, "the test says no") != NULL);
-    rig_deliver(&rig, "{}", NULL); /* this one has no key, and is being buried when it is stopped */
+    rig_deliver(&rig, "{}", NULL); /* this message has no key, and is being buried at the stop */
     queue_consumer_stop(rig.consumer, 600000);
     RIG_UNTIL(&rig, rig.stopped);
     CHECK_INT(rig_count("giveback"), 2);
@@ -601,6 +602,6 @@ TEST(the_longest_redelivery_counts_attempts_backoff_leases_and_the_broker) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 8; /* they wait more than they work */
+    test_at_a_time = 8; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

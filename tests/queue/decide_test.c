@@ -1,6 +1,6 @@
 /*
- * The two tables: every verdict and every result has its row, and none of them
- * acknowledges what is not durable.
+ * The two tables: every verdict and every result has its row, and no row
+ * acknowledges a result that is not durable.
  */
 #include "queue/decide.h"
 #include "test.h"

@@ -5,7 +5,7 @@ set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# expect NUMBER NAME: what the listener says is what is wanted.
+# expect NUMBER NAME: compares the listener's output with the expected one.
 expect() {
     "$listener" "lmdb:$folder/messages?sync=off" >"$folder/got" 2>&1
     if diff "$folder/want" "$folder/got" >"$folder/diff"; then

@@ -1,5 +1,6 @@
 /*
- * Lanes: one after the other within, nobody waits for another lane.
+ * Lanes: within a lane one message runs after the other, and no lane waits for
+ * another.
  */
 #include "queue/key_lane.h"
 #include "test.h"
@@ -18,7 +19,7 @@ TEST(who_comes_second_into_a_lane_waits_for_the_first) {
     place_init(&a, 1);
     place_init(&b, 1);
     place_init(&c, 1);
-    place_init(&other, 1 + (1u << 8)); /* of the same bucket */
+    place_init(&other, 1 + (1u << 8)); /* another lane in the same bucket */
     CHECK(queue_lane_enter(&lanes, &a));
     CHECK(!queue_lane_enter(&lanes, &b));
     CHECK(queue_lane_enter(&lanes, &other));

@@ -1,6 +1,4 @@
-/*
- * What a message says, and which key and lane it has.
- */
+/* The variables of a message, and its key and lane. */
 #include "queue/message_key.h"
 #include "test.h"
 
@@ -61,7 +59,7 @@ TEST(a_body_that_is_no_json_is_a_text_and_bytes_are_left_out) {
     CHECK(strstr(variables(&message), "body") == NULL);
     message.body = (struct idem_bytes){NULL, 0};
     CHECK_HAS(variables(&message), "\"body\":\"\"");
-    message.body = (struct idem_bytes)BYTES("{\"a\": 1, \"a\": 2}"); /* two readings: no JSON */
+    message.body = (struct idem_bytes)BYTES("{\"a\": 1, \"a\": 2}"); /* ambiguous, so not JSON */
     CHECK_HAS(variables(&message), "\"body\":\"{");
 }
 
@@ -230,7 +228,7 @@ TEST(a_chosen_key_has_the_body_as_its_fingerprint) {
             .body = bodies[i], .properties = properties, .properties_n = 1, .queue = "q"};
 
         CHECK_INT(identity(&keying, &message, &got[i]), 0);
-        /* All of them can be compared. */
+        /* The digests of these can all be compared. */
         CHECK_INT(got[i].call.fingerprint.definition, got[0].call.fingerprint.definition);
     }
     CHECK(memcmp(got[0].call.fingerprint.hash, got[1].call.fingerprint.hash, 32) == 0);

@@ -1,6 +1,7 @@
 /*
- * A consumer with a broker and a handler of the test's own, on a real store: the
- * broker writes down what it is told, the handler says what the test wants.
+ * A consumer with a broker and a handler of the test's own, on a real store:
+ * the broker records its calls, the handler returns the outcomes that the test
+ * wants.
  */
 #ifndef IDEM_TEST_QUEUE_RIG_H
 #define IDEM_TEST_QUEUE_RIG_H
@@ -22,7 +23,7 @@ struct rig_message {
     bool out;
 };
 
-/* What the broker was told of message n, in the order in which it was told. */
+/* A call to the broker for message n, in the order of the calls. */
 struct rig_line {
     char what[16]; /* ack, delay, bury, giveback */
     int n;
@@ -60,28 +61,28 @@ struct rig {
     bool fetching, no_delay, silent_delay, no_bury, silent_bury;
     int extended;
     size_t widened;
-    queue_done_fn *told; /* under silent_bury */
+    queue_done_fn *told; /* the callback held back under silent_bury */
     void *told_data;
 
     struct rig_work works[RIG_MAX];
     int works_n, open_works, most_works;
-    struct queue_outcome say[RIG_MAX]; /* what the handler says of message n; result 0: it waits */
-    struct queue_outcome script[RIG_MAX]; /* what it says of its n-th work, in place of that */
+    struct queue_outcome say[RIG_MAX]; /* the outcome of message n; result 0: the handler waits */
+    struct queue_outcome script[RIG_MAX]; /* the outcome of the n-th work, in place of that */
     struct idem_task work_task;
     int said_n;
 
     int reports;
-    struct rig_report said[RIG_MAX]; /* what was said of them, in order */
+    struct rig_report said[RIG_MAX]; /* the reports, in order */
     enum { RIG_STORE_UP, RIG_STORE_REFUSES, RIG_STORE_SILENT, RIG_STORE_LATE } store;
     struct idem_op *late_op; /* under RIG_STORE_LATE, until rig_store_go_on() */
-    int (*submit)(struct idem_store *store, struct idem_op *op); /* of the real one */
+    int (*submit)(struct idem_store *store, struct idem_op *op); /* that of the real store */
     void (*cancel)(struct idem_store *store, struct idem_op *op);
     struct idem_driver driver;
     char states[1024];
     bool stopped;
 };
 
-static struct rig *rig_now; /* a test has one */
+static struct rig *rig_now; /* a test has only one */
 
 static void rig_ready(void *sink, int fd, int events) {
     idem_ready(sink, fd, events);
@@ -119,7 +120,7 @@ static struct rig_line *rig_line(const char *what, struct queue_message *m) {
     return line;
 }
 
-/* How often the broker was told so. */
+/* How often the broker had this call. */
 static inline int rig_count(const char *what) {
     int n = 0;
 
@@ -131,7 +132,7 @@ static inline int rig_count(const char *what) {
 static void rig_end(struct queue_message *m) {
     struct rig_message *message = (struct rig_message *)m;
 
-    CHECK(message->out); /* once */
+    CHECK(message->out); /* only once */
     message->out = false;
 }
 
@@ -147,7 +148,7 @@ static void rig_giveback(struct queue_link *link, struct queue_message *m) {
     rig_end(m);
 }
 
-/* Answers come from the loop. */
+/* The broker's results come from the loop. */
 struct rig_answer {
     struct idem_task task;
     queue_done_fn *told;
@@ -270,7 +271,7 @@ static void rig_cancel(void *data, struct queue_run *work) {
             rig->works[i].cancelled = true;
 }
 
-/* What the consumer tells. */
+/* The consumer's reports. */
 
 static void rig_report(void *data, const struct queue_report *report) {
     struct rig *rig = data;
@@ -311,7 +312,7 @@ static struct idem_guard *rig_guard(const struct idem_policy *policy) {
     return guard;
 }
 
-/* The store, which a test can have refuse, say nothing, or not be asked yet. */
+/* The store, which a test can make refuse, stay silent, or delay an operation. */
 
 static int rig_submit(struct idem_store *store, struct idem_op *op) {
     if (rig_now->store == RIG_STORE_UP)
@@ -320,11 +321,11 @@ static int rig_submit(struct idem_store *store, struct idem_op *op) {
         return idem_error_set(&op->error, IDEM_E_REFUSED, "the test's store refuses");
     if (rig_now->store == RIG_STORE_LATE)
         rig_now->late_op = op;
-    op->driver = rig_now; /* under way */
+    op->driver = rig_now; /* marks the operation as under way */
     return 0;
 }
 
-/* The last operation goes to the store now. */
+/* Passes the delayed operation to the store. */
 static inline void rig_store_go_on(struct rig *rig) {
     struct idem_op *op = rig->late_op;
 
@@ -431,7 +432,7 @@ static void rig_until(struct rig *rig, const int *value, int want) {
 #define RIG_UNTIL(rig, condition)                                                                  \
     WAIT_BY((void)idem_poll_turn(&(rig)->poll, NULL, 0, 10), condition)
 
-/* Turns the loop for so long: to show that nothing happens. */
+/* Turns the loop for this long, to show that nothing happens. */
 static void rig_turn(struct rig *rig, int ms) {
     int64_t by = idem_loop_now() + ms;
 
@@ -439,7 +440,7 @@ static void rig_turn(struct rig *rig, int ms) {
         (void)idem_poll_turn(&rig->poll, NULL, 0, 5);
 }
 
-/* Delivers a message with this body and, if it is not NULL, this id. Its number. */
+/* Delivers a message with this body and, if it is not NULL, this id. Returns its number. */
 static int rig_deliver(struct rig *rig, const char *body, const char *id) {
     struct rig_message *message = &rig->messages[rig->messages_n];
 
@@ -461,8 +462,8 @@ static int rig_deliver(struct rig *rig, const char *body, const char *id) {
 }
 
 static void rig_finish(struct rig *rig) {
-    /* sleep: answers that are on their way; later ones are right, too */
-    rig_turn(rig, 10); /* answers that are on their way */
+    /* sleep: results that are on their way; later ones are right, too */
+    rig_turn(rig, 10); /* results that are on their way */
     queue_consumer_free(rig->consumer);
     idem_guard_free(rig->guard);
     idem_guard_free(rig->key);

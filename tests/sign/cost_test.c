@@ -1,7 +1,7 @@
 /*
- * The cost of a refusal must not depend on the key id, or the time of an answer reveals which ids
- * are in the file. The test counts the operations that cost time, by functions in the place of
- * libcrypto's, and the bytes that they get.
+ * The cost of a refusal must not depend on the key id, or the response time
+ * reveals which ids are in the file. The test replaces functions of libcrypto,
+ * and counts the operations that cost time and the bytes that they get.
  */
 #include <dlfcn.h>
 #include <openssl/evp.h>
@@ -13,7 +13,7 @@
 #define ED_B "hex:d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
 #define HMAC_A "text:correct horse battery staple"
 #define HMAC_B "text:the one before it, until nobody uses it"
-/* more than a block of SHA-256, so that it is hashed before its use */
+/* longer than a block of SHA-256, so that HMAC hashes it before use */
 #define HMAC_LONG "text:" LONG_64 LONG_64 LONG_64 LONG_64
 #define LONG_64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -54,10 +54,10 @@ static bool cost_same(const struct cost *a, const struct cost *b) {
            a->hmac_bytes == b->hmac_bytes && a->hmac_blocks == b->hmac_blocks;
 }
 
-/* Files of secrets. The ids have one length, as ids that are guessed may have. */
+/* Files of secrets. All ids have the same length, so that a guessed id may have it, too. */
 static const struct {
     const char *name, *keys;
-    size_t ed25519, hmac; /* what a refusal costs: as much as the id that costs most of each */
+    size_t ed25519, hmac; /* the cost of a refusal: for each operation the highest cost of an id */
 } files[] = {
     {"hmac alone", "hmac hmac-sha256 " HMAC_A "\nlong hmac-sha256 " HMAC_LONG "\n", 0, 1},
     {"ed25519 alone", "edwa ed25519 " ED_A "\nedwb ed25519 " ED_B "\n", 1, 0},
@@ -152,8 +152,8 @@ TEST(a_secret_of_any_length_makes_the_signature_that_its_bytes_make) {
     }
 }
 
-/* Requests that bear two signatures. The one whose key is known counts, and what the other says
-   must not make an answer quicker. */
+/* Requests that bear two signatures. The one with a known key counts, and the content of the
+ * other must not make the response faster. */
 struct half {
     const char *parameters, *components;
 };
@@ -214,7 +214,7 @@ TEST(of_two_signatures_neither_shows_by_its_cost_whose_key_is_known) {
     }
 }
 
-/* The detail is that of the signature whose key is known, wherever it stands. */
+/* The detail is about the signature with a known key, in any place. */
 TEST(of_several_signatures_the_one_of_a_known_key_is_explained) {
     static const char *const places[] = {"a", "b", "c"};
     struct idem_signer *signer = signer_of(KEYS, (struct idem_sign_rules){0});

@@ -1,6 +1,4 @@
-/*
- * The file of secrets: what may be in it, who may read it, and what an error says.
- */
+/* The file of secrets: its syntax, its permissions, and its error messages. */
 #include "rig.h"
 
 #define SECRET "correct horse battery staple"
@@ -54,8 +52,9 @@ TEST(a_line_that_is_not_understood_is_told_and_shows_no_secret) {
         {"a\n", ":1: a key is written as three words"},
         {"a hmac-sha256\n", "three words"},
         {"\n\na sha1 text:" SECRET "\n", ":3: the second word is no algorithm"},
-        {"a text:" SECRET "\n", "the second word is no algorithm"},     /* it is forgotten */
-        {"a correct hmac-sha256\n", "the second word is no algorithm"}, /* or comes last */
+        {"a text:" SECRET "\n", "the second word is no algorithm"}, /* the algorithm is missing */
+        {"a correct hmac-sha256\n",
+         "the second word is no algorithm"}, /* the algorithm comes last */
         {"a hmac-sha256 " SECRET "\n", "text:, base64: or hex:"},
         {"a hmac-sha256 base64:correct horse\n", "not in the encoding"},
         {"a hmac-sha256 hex:0g\n", "not in the encoding"},

@@ -1,18 +1,18 @@
 /*
- * What no sender of ours would write: messages signed by hand, headers and ids that are nearly
- * right, and the limits.
+ * Messages that Idem's sender never writes: signed by hand, headers and ids
+ * that are nearly right, and the limits.
  */
 #include <openssl/err.h>
 
 #include "base/base64.h"
 #include "rig.h"
 
-/* Messages that no sender of ours would write, with a signature that is right: `parameters` end
-   what is signed, and `before` and `after` stand around them in Signature-Input. */
+/* Messages that Idem's sender never writes, with a valid signature: `parameters` end the signed
+ * text, and `before` and `after` stand around them in Signature-Input. */
 struct by_hand {
     struct idem_request request;
     const char *lines, *parameters, *before, *after;
-    bool twice; /* the same signature under the name b, too */
+    bool twice; /* sends the same signature under the name b, too */
 };
 
 static enum idem_proof hand_proof(const struct idem_signer *signer, const struct by_hand *hand) {
@@ -80,7 +80,7 @@ TEST(a_right_signature_does_not_make_up_for_what_stands_around_it) {
     idem_signer_free(signer);
 }
 
-/* As the sender says and signs it, too: a key is not used for another algorithm. */
+/* Even if the sender names and signs another algorithm, a key is used only for its own. */
 TEST(a_key_is_not_used_for_another_algorithm) {
     struct idem_request get = {.method = "GET", .authority = "shop.test", .target = "/orders"};
     struct by_hand hand = {get, PLAIN_LINES, PLAIN ";alg=\"ed25519\"", NULL, NULL, false};
@@ -172,7 +172,7 @@ TEST(a_timestamp_is_written_in_one_way) {
     idem_signer_free(signer);
 }
 
-/* From a host program that takes more for a header than nginx does. */
+/* A host program may pass header values that nginx would refuse. */
 TEST(no_header_that_is_signed_can_hold_a_line_s_end) {
     static const char *const values[] = {"a\nb", "a\rb", "a\0b"};
     struct idem_field field = {"Idempotency-Key", "a.b"};
@@ -224,7 +224,7 @@ TEST(what_is_signed_has_an_end) {
     free(target);
 }
 
-/* What a host program makes of a request line is not ours to trust. */
+/* A host program's parsing of a request line is not trusted. */
 TEST(no_request_line_that_is_signed_can_hold_a_line_s_end) {
     struct idem_request get = {.method = "GET", .target = "/a?b"};
 
@@ -279,7 +279,7 @@ TEST(a_signature_covers_up_to_64_components) {
     idem_signer_free(signer);
 }
 
-/* nginx would take what is left there for an error of its own connection. */
+/* nginx would take errors left in the queue for those of its own connection. */
 TEST(openssl_s_queue_of_errors_is_left_as_it_was) {
     static const char *const ids[] = {"shop-1", "test-key-ed25519", "nobody"};
     struct idem_signer *signer = signer_of(KEYS, (struct idem_sign_rules){0});

@@ -1,16 +1,16 @@
 /*
- * The C library as the other end of a test: signs or verifies a request that is given on stdin, as
- * it would stand on the wire but for its first line.
+ * The C library as the other end of a test: signs or verifies a request on stdin, which has the
+ * form of HTTP except for its first line.
  *
- *     peer sign   SECRET_FILE FORM HEADERS KEY_ID   prints the headers to send besides
- *     peer verify SECRET_FILE FORM HEADERS          prints the proof's name, and what is wrong
+ *     peer sign   SECRET_FILE FORM HEADERS KEY_ID   prints the headers to add
+ *     peer verify SECRET_FILE FORM HEADERS          prints the proof's name, and the fault
  *
  *     METHOD SCHEME AUTHORITY TARGET
  *     Name: value
  *
  *     body
  *
- * Exits with 2 if it cannot.
+ * Exits with 2 on an error.
  */
 #include <idem.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ __attribute__((noreturn)) static void die(const char *why) {
     exit(2);
 }
 
-/* Up to the mark, which is cut off. */
+/* Returns the text up to the mark, and cuts the mark off. */
 static char *cut(char **rest, const char *mark) {
     char *begin = *rest, *end = strstr(begin, mark);
 

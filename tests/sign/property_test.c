@@ -1,7 +1,8 @@
 /*
- * What is signed, as a property: of two requests that differ, both forms make two texts; the
- * classic form makes one only where nothing but the order of parameters of different names
- * differs. Requests are made of few characters, those that part things, so that they nearly meet.
+ * A property of the signed text: two requests that differ have different texts
+ * in both forms; in the classic form they have the same text only if they
+ * differ in nothing but the order of parameters with different names. Requests
+ * are made of few characters, mostly separators, so that many nearly coincide.
  */
 #include "rig.h"
 
@@ -93,7 +94,7 @@ static char *text_of(const struct idem_signer *signer, const struct made *made) 
     return text;
 }
 
-/* The query with its pairs exchanged, neighbour by neighbour, until their names are in order. */
+/* Sorts the pairs of the query by name, with exchanges of neighbours. */
 static void query_sort(const char *query, char out[PART_MAX]) {
     bool moved = true;
 
@@ -173,7 +174,7 @@ static void property(enum idem_sign_form form,
         free(x);
         free(y);
     }
-    CHECK(met > ROUNDS / 100); /* else they are too far apart to tell anything */
+    CHECK(met > ROUNDS / 100); /* otherwise the requests differ too much to prove anything */
     idem_signer_free(signer);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Requests signed by one end and verified by the other, in both forms: what is changed on the way
- * is refused, and what is refused leaves no nonce behind.
+ * Requests that one end signs and the other verifies, in both forms: a change
+ * on the way is refused, and a refusal leaves no nonce behind.
  */
 #include "rig.h"
 
@@ -42,7 +42,7 @@ TEST(what_was_signed_is_good_once) {
 
         send_as(&sent, signer, "shop-1", &order);
         CHECK_INT(proof_of(NULL, signer, &sent.request), IDEM_PROOF_GOOD);
-        CHECK_INT(proof_of(NULL, signer, &sent.request), IDEM_PROOF_GOOD); /* nobody remembers */
+        CHECK_INT(proof_of(NULL, signer, &sent.request), IDEM_PROOF_GOOD); /* no store remembers */
         CHECK_INT(proof_of(h, signer, &sent.request), IDEM_PROOF_GOOD);
         CHECK_INT(proof_of(h, signer, &sent.request), IDEM_PROOF_REUSED);
         idem_signature_release(&sent.signature);
@@ -96,7 +96,7 @@ static const char *field_of(const struct sent *sent, const char *name) {
     return NULL;
 }
 
-/* The value with `from` replaced by `to`; one of some buffers that take turns. */
+/* The value with `from` replaced by `to`, in one of some buffers that are used in turn. */
 static const char *replaced(const char *value, const char *from, const char *to) {
     static char rooms[4][1024];
     static unsigned turn;
@@ -173,8 +173,7 @@ TEST(each_part_that_is_changed_is_refused) {
     }
 }
 
-/* The parts of the proof itself: timestamp, nonce and key id, of which another has the same
-   secret. */
+/* The parts of the proof itself: timestamp, nonce and key id; another id has the same secret. */
 TEST(each_part_of_the_proof_that_is_changed_is_refused) {
     static const char keys[] = "shop-1 hmac-sha256 text:correct horse battery staple\n"
                                "shop-2 hmac-sha256 text:correct horse battery staple\n";
@@ -247,7 +246,7 @@ TEST(parts_that_are_missing_or_repeated_are_incomplete) {
     }
 }
 
-/* A body or a query that was added would have to be signed. */
+/* A body or a query that is added on the way would have to be signed. */
 TEST(what_was_not_there_cannot_be_added) {
     struct idem_request get = {.method = "GET", .authority = "shop.test", .target = "/orders"};
     struct idem_signer *signer = signer_of(KEYS, (struct idem_sign_rules){0});
@@ -297,7 +296,7 @@ TEST(a_timestamp_is_current_up_to_the_window_before_and_behind) {
         CHECK_INT(proof_at(signer, &sent, at - 5000), IDEM_PROOF_GOOD);
         CHECK_INT(proof_at(signer, &sent, at - 5001), IDEM_PROOF_STALE);
 
-        /* and before the signature is looked at */
+        /* and that is decided before the signature is verified */
         sent.request.method = "PUT";
         CHECK_INT(proof_at(signer, &sent, at + 5001), IDEM_PROOF_STALE);
         CHECK_INT(proof_at(signer, &sent, at), IDEM_PROOF_WRONG);
@@ -306,7 +305,7 @@ TEST(a_timestamp_is_current_up_to_the_window_before_and_behind) {
     }
 }
 
-/* Refused for its parts, its time or its signature, it leaves no nonce behind. */
+/* A request refused for its parts, its time or its signature leaves no nonce behind. */
 TEST(what_is_refused_leaves_no_nonce) {
     struct idem *h = open_store();
 
@@ -320,7 +319,7 @@ TEST(what_is_refused_leaves_no_nonce) {
         send_with(&old, signer, &order, &with);
         CHECK_INT(proof_of(h, signer, &old.request), IDEM_PROOF_STALE);
         with.time_ms = 0;
-        with.key_id = i == 0 ? "shop-1" : "test-shared-secret"; /* nonces are each key's own */
+        with.key_id = i == 0 ? "shop-1" : "test-shared-secret"; /* each key has its own nonces */
         send_with(&sent, signer, &order, &with);
         sent.request.method = "PUT";
         CHECK_INT(proof_of(h, signer, &sent.request), IDEM_PROOF_WRONG);
@@ -342,9 +341,9 @@ TEST(what_is_refused_leaves_no_nonce) {
     idem_close(h);
 }
 
-/* Seen at the earliest moment at which its timestamp is current, it is good until the last one:
-   twice the window, by clocks that may be apart; and a day, in which the window may be widened. Of
-   a sequence nothing may ever be forgotten. */
+/* A request that is seen as early as its timestamp allows is valid until the last moment of its
+ * window. So a nonce is kept for twice the window, plus a margin for clocks that differ; and at
+ * least a day, to which the window may be widened. The number of a sequence must never expire. */
 #define HOUR_MS ((int64_t)3600 * 1000)
 TEST(a_nonce_is_kept_longer_than_its_signature_is_good) {
     static const int64_t windows[] = {1000, 60000, 12 * HOUR_MS, 12 * HOUR_MS + 1, 24 * HOUR_MS};
@@ -358,7 +357,7 @@ TEST(a_nonce_is_kept_longer_than_its_signature_is_good) {
 
         CHECK_INT(idem_nonce_op(signer, &parts, &op, NULL), 0);
         CHECK_INT(op.kind, IDEM_OP_ONCE);
-        CHECK_INT(op.in.once.ttl_ms, /* as sign.md says */
+        CHECK_INT(op.in.once.ttl_ms, /* as in sign.md */
                   i < 3 ? 24 * HOUR_MS + 60000 : 2 * windows[i] + 60000);
         idem_signer_free(signer);
 
@@ -384,8 +383,8 @@ TEST(a_nonce_is_kept_for_the_longest_window_that_a_host_knows_of) {
     idem_signer_free(signer);
 }
 
-/* A request whose time is `before` to come is accepted now, and again until its time is `after`
-   ago. Where `before` is not known, there is one that shows why it is not safe. */
+/* A request from a clock that is ahead by `before` is accepted now, and again until its time is
+ * `after` ago. If `before` is unknown (0), one value of it is enough to make `after` unsafe. */
 TEST(a_window_that_is_widened_beyond_the_life_of_nonces_is_known) {
     int64_t unsafe = 0;
 
@@ -393,11 +392,13 @@ TEST(a_window_that_is_widened_beyond_the_life_of_nonces_is_known) {
         bool always = true;
 
         for (int64_t before = HOUR_MS / 2; before <= 24 * HOUR_MS; before += HOUR_MS / 2) {
-            int64_t earlier = before < 12 * HOUR_MS ? 12 * HOUR_MS : before; /* may have been */
+            int64_t earlier = before < 12 * HOUR_MS
+                                  ? 12 * HOUR_MS
+                                  : before; /* the earlier window may have been this long */
             bool outlives = earlier + after + 60000 <= idem_nonce_life(before);
 
             CHECK(idem_nonce_outlives(before, after) == outlives);
-            CHECK(outlives || before < after); /* no window is widened otherwise */
+            CHECK(outlives || before < after); /* otherwise the window does not get wider */
             always = always && outlives;
         }
         CHECK(idem_nonce_outlives(0, after) == always);
@@ -463,7 +464,7 @@ TEST(a_consecutive_sequence_has_no_gaps) {
     idem_signer_free(signer);
 }
 
-/* A timestamp is not needed there; one that is sent must be current. */
+/* A sequence needs no timestamp; one that is sent must be current. */
 TEST(a_sequence_needs_no_clock) {
     static const char *const bad[] = {"0", "01", "x", "1.0", "-1", "9223372036854775808"};
     struct idem_sign_with with = {.key_id = "shop-1", .nonce = "3"};
@@ -525,7 +526,7 @@ TEST(two_secrets_of_one_id_are_both_good) {
     }
 }
 
-/* RFC 9421 with what other senders write. */
+/* RFC 9421 with the variations of other senders. */
 
 static enum idem_proof message_proof(const struct idem_signer *signer, const char *input,
                                      const char *signature) {
@@ -587,14 +588,14 @@ TEST(signature_inputs_that_cannot_be_taken_are_incomplete) {
         fprintf(stderr, "# %s\n", inputs[i]);
         CHECK_INT(message_proof(signer, inputs[i], "sig=:AAAA:"), IDEM_PROOF_INCOMPLETE);
     }
-    /* with all it needs, it is only old */
+    /* complete, and only too old */
     CHECK_INT(message_proof(signer, "sig=(\"@method\" \"@path\")" GOOD, "sig=:AAAA:"),
               IDEM_PROOF_STALE);
     CHECK_INT(message_proof(signer, "sig=(\"@method\" \"@path\")" GOOD, "sig=AAAA"),
               IDEM_PROOF_INCOMPLETE);
     CHECK_INT(message_proof(signer, "sig=(\"@method\" \"@path\")" GOOD, "sig=:AAAA:, sig=:AAAA:"),
               IDEM_PROOF_INCOMPLETE);
-    /* another's signature beside it is left aside */
+    /* the signature of another key is ignored */
     CHECK_INT(message_proof(signer,
                             "proxy=(\"@method\");created=1;keyid=\"proxy\", "
                             "sig=(\"@method\" \"@path\")" GOOD,
@@ -636,7 +637,7 @@ TEST(where_a_digest_must_be_signed_there_is_one_of_nothing_too) {
     idem_signer_free(signer);
 }
 
-/* An id of hmac-sha256 is not verified as anything else, whatever the sender says. */
+/* A key id of hmac-sha256 is verified with that alone, whatever algorithm the sender names. */
 TEST(the_algorithm_is_the_key_s) {
     struct idem_signer *signer = signer_for(IDEM_SIGN_RFC9421);
     struct sent sent;

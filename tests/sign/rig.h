@@ -1,5 +1,6 @@
 /*
- * Signers in tests: a file of secrets in a temporary folder, requests, and both ends.
+ * Signers in tests: a file of secrets in a temporary directory, requests, and
+ * both ends.
  */
 #ifndef IDEM_TEST_SIGN_RIG_H
 #define IDEM_TEST_SIGN_RIG_H
@@ -57,7 +58,7 @@ static inline struct idem_signer *signer_of(const char *keys, struct idem_sign_r
     return signer;
 }
 
-/* A request with the headers of a signature behind its own. */
+/* A request followed by the headers of its signature. */
 struct sent {
     struct idem_request request;
     struct idem_field fields[32];

@@ -1,6 +1,7 @@
 /*
- * The RFCs' own examples: signature bases and signatures of RFC 9421, digests of RFC 9530. Those
- * that have no nonce are checked beneath the rules that ask for one.
+ * The RFCs' own examples: signature bases and signatures of RFC 9421, digests
+ * of RFC 9530. Examples without a nonce are checked below the layer that
+ * demands one.
  */
 #include <openssl/sha.h>
 
@@ -105,7 +106,7 @@ TEST(b_2_6_is_signed_with_ed25519) {
     idem_signer_free(signer);
 }
 
-/* 2.2 and 2.2.8, as the request of section 2.2 has them. */
+/* 2.2 and 2.2.8, with the request of section 2.2. */
 TEST(derived_components_are_those_of_section_2_2) {
     static const struct {
         const char *component, *line;
@@ -231,7 +232,7 @@ TEST(content_digests_are_those_of_rfc_9530) {
     }
 }
 
-/* A sender may write blanks where the RFC lets him; what is signed has none. */
+/* A sender may write blanks where the RFC allows them; the signed text has none. */
 TEST(a_list_is_signed_as_it_would_be_written_again) {
     struct idem_signer *signer = signer_of(KEYS, (struct idem_sign_rules){0});
     struct idem_sign_request request = rfc_request();

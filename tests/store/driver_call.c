@@ -1,6 +1,4 @@
-/*
- * Questions and answers, for the tests of stores with a server.
- */
+/* Operations and their responses, for the tests of stores with a server. */
 #include "driver_call.h"
 
 #include "protocol/record_key.h"

@@ -1,6 +1,6 @@
 /*
- * What the tests of a store with a server ask of it, by its driver's own operations,
- * and what it answers. Keys are texts under the prefix "t:", owners are numbers.
+ * Operations of a store with a server, through its driver, and their responses.
+ * Keys are texts under the prefix "t:", owners are numbers.
  */
 #ifndef IDEM_TEST_STORE_DRIVER_CALL_H
 #define IDEM_TEST_STORE_DRIVER_CALL_H
@@ -19,7 +19,7 @@ struct answer {
     char result[64];
 };
 
-/* Fills one in; the test may change it before it is submitted. */
+/* Fill in one operation each; the test may change it before it is submitted. */
 void claim_fill(struct call *call, struct conn *c, const char *key, unsigned owner);
 void done_fill(struct call *call, struct conn *c, const char *key, unsigned owner,
                const char *result);
@@ -30,22 +30,22 @@ void count_fill(struct call *call, struct conn *c, const char *key, int64_t add)
 void kind_fill(struct call *call, struct conn *c, enum idem_op_kind kind, const char *key);
 
 struct answer answer_of(const struct call *call);
-struct answer answer_wait(struct call *call); /* of one that was submitted */
+struct answer answer_wait(struct call *call); /* of a submitted call */
 struct answer claim(struct conn *c, const char *key, unsigned owner);
 struct answer done(struct conn *c, const char *key, unsigned owner, const char *result);
 struct answer settle(struct conn *c, const char *key);
 struct answer forget(struct conn *c, const char *key, bool force);
 struct answer lookup(struct conn *c, const char *key);
-/* Claims and finishes, both of which must go well. */
+/* Claims and finishes; both must succeed. */
 void run_done(struct conn *c, const char *key, unsigned owner, const char *result);
-/* How many a list names, page by page. */
+/* Lists page by page; returns the number of entries. */
 size_t list_count(struct conn *c);
 size_t list_each(struct conn *c, void (*look)(const struct idem_entry *entries, size_t n));
 
-/* Name of a record in the server. */
+/* The record's name in the server. */
 void name_of(const char *key, char *out, size_t size);
 
-/* Keeps what the store tells its operators, one a line. */
+/* Keeps the store's notices to operators, one per line. */
 void notices_keep(struct conn *c, char *out, size_t size);
 
 #endif

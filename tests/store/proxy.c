@@ -1,6 +1,5 @@
 /*
- * The proxy. Whatever goes wrong with a socket ends its pair; whatever else goes
- * wrong ends the test.
+ * The proxy. A fault of a socket ends its pair; any other fault ends the test.
  */
 #include "proxy.h"
 
@@ -99,7 +98,7 @@ static bool is_deaf(struct proxy *proxy, int i, const char *bytes, size_t len) {
     return proxy->pairs[i].deaf;
 }
 
-/* What a client has asked; false: the pair is over. */
+/* Handles a client's request. Returns false if the pair is over. */
 static bool asked_take(struct proxy *proxy, int i, const char *bytes, size_t n) {
     const char *say = proxy->say;
 
@@ -118,8 +117,9 @@ static bool asked_take(struct proxy *proxy, int i, const char *bytes, size_t n) 
     return say == NULL || send_all(proxy->pairs[i].client, say, strlen(say));
 }
 
-/* From a client; false: the pair is over. It is counted when it was passed on, or kept: who waits
-   for the count may then do otherwise with what comes next. */
+/* Reads from a client; returns false if the pair is over. The request counts once it is passed
+ * on or kept, so that a test that waits for the count may then change the handling of the next
+ * one. */
 static bool ask_pass(struct proxy *proxy, int i) {
     static char bytes[1 << 16];
     ssize_t n = read(proxy->pairs[i].client, bytes, sizeof(bytes));

@@ -1,6 +1,6 @@
 /*
- * Guards and recipes with each of their allocations failing, SQLite's among them: an error, nothing
- * left behind, and no transaction that goes on by half.
+ * Guards and recipes, with each of their allocations failing in turn, SQLite's
+ * among them: an error, no leak, and no transaction that goes on half done.
  */
 #include <sqlite3.h>
 
@@ -37,7 +37,7 @@ static int work(struct idem_tx *tx, void *data) {
     return rc != 0 ? rc : idem_tx_keep(tx, 1, result, sizeof(result));
 }
 
-/* A new key, then the same again, in whichever table. */
+/* A new key, then the same key again, with each table. */
 static int calls(struct idem_sql conn, struct idem_error *err) {
     const struct idem_args args = {.key = "key", .key_len = 3};
     struct idem_tx_answer answer;

@@ -1,6 +1,4 @@
-/*
- * The whole pattern in one call, and what became of it.
- */
+/* The whole pattern in one call, and its outcome. */
 #include "db.h"
 #include "store/sql/process.h"
 #include "test.h"
@@ -11,10 +9,10 @@ static const struct idem_tx_options quick = {
     .attempts = 4, .backoff_min_ms = 1, .backoff_max_ms = 2};
 
 struct plan {
-    int runs;           /* how often it was called */
-    int again;          /* how often it says `code` first */
-    int code;           /* and what it says then, or always */
-    const char *break_; /* SQL that fails, whose code it returns */
+    int runs;           /* how often the function was called */
+    int again;          /* how often it returns `code` first */
+    int code;           /* the code for these calls, or for all of them */
+    const char *break_; /* SQL that fails; the function returns its code */
 };
 
 static int work(struct idem_tx *tx, void *data) {
@@ -96,7 +94,8 @@ TEST(transactions_that_meet_are_begun_anew_and_not_for_ever) {
     end(conn);
 }
 
-/* Keeps something the first time, and has all begun anew; then a status, or nothing. */
+/* Stores a result the first time, and asks for a new transaction; then stores a status, or
+ * nothing. */
 static int keeps_first(struct idem_tx *tx, void *data) {
     if (idem_tx_attempt(tx) == 1)
         return idem_tx_keep(tx, 500, "old", 3) == 0 ? IDEM_E_RETRY_TX : 1;
@@ -125,7 +124,7 @@ static int orphan(struct idem_tx *tx, void *data) {
     return db_try(idem_tx_conn(tx), "INSERT INTO child VALUES (99)", &err);
 }
 
-/* MySQL has no constraint that is looked at so late. */
+/* MySQL has no constraint that is checked so late. */
 TEST(what_a_constraint_refuses_at_commit_was_never_there) {
     struct idem_sql conn = begin();
     struct idem_args args = db_key("k");
@@ -167,7 +166,7 @@ static int careless(struct idem_tx *tx, void *data) {
     return 0;
 }
 
-/* A function that ends its transaction, or goes on after a statement that failed. */
+/* A function that ends its transaction, or continues after a statement that failed. */
 TEST(a_function_that_loses_its_transaction_is_not_believed) {
     struct idem_sql conn = begin();
     struct idem_args args = db_key("k");
@@ -193,7 +192,7 @@ static int says_each(struct idem_tx *tx, void *data) {
     return 0;
 }
 
-/* Its work would be committed without the row that guards it. */
+/* Otherwise its work would be committed without the row that guards it. */
 TEST(a_function_that_begins_another_transaction_is_not_believed) {
     static const char *const begins[] = {[IDEM_SQL_POSTGRES] = "BEGIN",
                                          [IDEM_SQL_MYSQL] = "START TRANSACTION",
@@ -214,7 +213,7 @@ TEST(a_function_that_begins_another_transaction_is_not_believed) {
         struct idem_args args = db_key(sql[0]);
 
         if (sql == off)
-            db_do(conn, "SET autocommit = 0"); /* its next statement begins one */
+            db_do(conn, "SET autocommit = 0"); /* the next statement begins a transaction */
         CHECK_INT(idem_tx_call(conn, guard, &args, NULL, says_each, (void *)sql, &answer, &err),
                   IDEM_E_INVALID);
         CHECK_HAS(err.text, "another transaction");
@@ -229,7 +228,7 @@ static int one_more(struct idem_tx *tx, void *data) {
     return db_try(idem_tx_conn(tx), "UPDATE work SET n = n + 1 WHERE id = 1", &err);
 }
 
-/* Loses its transaction and goes on; meanwhile somebody else does it. */
+/* Loses its transaction and continues, while another connection does the same work. */
 static int loses(struct idem_tx *tx, void *data) {
     struct idem_sql conn = idem_tx_conn(tx), other = db_open(NULL);
     struct idem_tx_answer answer;
@@ -248,7 +247,7 @@ TEST(a_row_that_is_somebody_elses_is_not_taken_for_ones_own) {
     struct idem_args args = db_key("k");
     struct idem_tx_table *table = NULL;
 
-    if (db_kind == IDEM_SQL_MYSQL) { /* the others would notice that none is open */
+    if (db_kind == IDEM_SQL_MYSQL) { /* the other engines notice that no transaction is open */
         db_do(conn, "CREATE TABLE theirs (k VARCHAR(20) NOT NULL PRIMARY KEY)");
         CHECK_INT(idem_tx_table_new(conn, &columns, &table, &err), 0);
         db_do(conn, "SET autocommit = 0");
@@ -297,7 +296,7 @@ static int statement(struct idem_tx *tx, void *data) {
     return plan->runs > plan->again ? 0 : rc;
 }
 
-/* Of a statement of the function's own. */
+/* Failures of the function's own statements. */
 TEST(a_serialization_failure_of_the_work_is_tried_again) {
     static const char *const raise[] = {
         [IDEM_SQL_POSTGRES] = "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END $$",
@@ -310,7 +309,7 @@ TEST(a_serialization_failure_of_the_work_is_tried_again) {
     struct idem_tx_answer answer;
 
     if (plan.break_ != NULL) {
-        /* The last time it does not look at it. */
+        /* In the last call the function ignores the failure. */
         CHECK_INT(idem_tx_call(conn, guard, &args, &quick, statement, &plan, &answer, &err),
                   db_kind == IDEM_SQL_POSTGRES ? IDEM_E_INVALID : 0);
         CHECK_INT(plan.runs, 3);
@@ -319,7 +318,7 @@ TEST(a_serialization_failure_of_the_work_is_tried_again) {
     end(conn);
 }
 
-/* Whether a transaction sees what another commits meanwhile, or keeps it from committing. */
+/* Records whether a transaction sees another's commit, or prevents it. */
 static int look_twice(struct idem_tx *tx, void *data) {
     struct idem_sql conn = idem_tx_conn(tx), other = db_open(NULL);
     int64_t before = db_ask(conn, "SELECT count(*) FROM work");
@@ -373,14 +372,14 @@ TEST(a_call_needs_a_connection_without_a_transaction) {
     end(conn);
 }
 
-/* What it said of its transaction, before, does not count any more. */
+/* The function's own return code does not count here. */
 TEST(a_connection_that_is_gone_is_told) {
     struct idem_sql conn = begin(), other = db_open(NULL);
     struct idem_args args = db_key("k");
     struct idem_tx_answer answer;
 
     if (db_kind != IDEM_SQL_SQLITE) {
-        struct idem_sql stale = db_open(NULL); /* as of a pool: nobody has noticed yet */
+        struct idem_sql stale = db_open(NULL); /* as from a pool: its end is not noticed yet */
 
         CHECK_INT(db_session_end(other, db_session(stale), &err), 0);
         CHECK_INT(idem_tx_call(stale, guard, &args, NULL, careless, "SELECT 1", &answer, &err),
@@ -435,7 +434,7 @@ TEST(an_outcome_is_told_and_leaves_nothing) {
     end(conn);
 }
 
-/* The server is still at it: neither happened nor never. */
+/* The server still works on the first one: so the outcome is neither `happened` nor `never`. */
 TEST(an_outcome_waits_for_who_may_still_commit) {
     struct idem_sql conn = begin(), rival = db_open(NULL);
     struct idem_args args = db_key("k");
@@ -452,7 +451,7 @@ TEST(an_outcome_waits_for_who_may_still_commit) {
     db_commit(rival);
     CHECK_INT(idem_tx_outcome(conn, guard, &args, 120000, &answer, &err), 0);
     CHECK_INT(answer.verdict, IDEM_TX_HAPPENED);
-    /* The limit was for that time only. */
+    /* The lock timeout applied to that call only. */
     if (db_kind == IDEM_SQL_MYSQL)
         CHECK_INT(db_ask(conn, "SELECT @@innodb_lock_wait_timeout"), 1);
     if (db_kind == IDEM_SQL_POSTGRES)
@@ -463,7 +462,7 @@ TEST(an_outcome_waits_for_who_may_still_commit) {
 
 static int begun[2]; /* a pipe */
 
-/* One commits a moment later; the other has a snapshot of before, if its level has one. */
+/* One process commits a moment later; the other has an older snapshot, if its level has one. */
 static void outcome_meet(int i) {
     static const char *const levels[] = {
         [IDEM_SQL_POSTGRES] = "SET default_transaction_isolation = 'repeatable read'",
@@ -478,7 +477,7 @@ static void outcome_meet(int i) {
         db_begin(conn, NULL);
         CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
         CHECK(write(begun[1], &c, 1) == 1);
-        /* sleep: the other one begins to wait, which nothing shows; later is right, too */
+        /* sleep: the other process begins to wait, which nothing shows; later is right, too */
         usleep(100000);
         db_commit(conn);
     } else {

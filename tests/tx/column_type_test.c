@@ -1,6 +1,7 @@
 /*
- * Recipes on tables whose columns are odd: of another type than the key that is given, full, NULL,
- * or not read as they were written; and with numbers that are as large as can be.
+ * Recipes on tables whose columns are odd: of another type than the given key,
+ * full, NULL, or read back differently than written; and with the largest
+ * numbers.
  */
 #include "db.h"
 #include "test.h"
@@ -81,7 +82,7 @@ TEST(a_row_that_is_kept_out_is_not_already_there) {
     } else if (db_kind == IDEM_SQL_SQLITE) {
         db_do(conn, "CREATE TRIGGER eat BEFORE INSERT ON kept BEGIN SELECT RAISE(IGNORE); END");
     }
-    if (db_kind != IDEM_SQL_MYSQL) { /* whose triggers can only refuse */
+    if (db_kind != IDEM_SQL_MYSQL) { /* triggers of MySQL can only refuse */
         CHECK_INT(idem_sql_insert(conn, &row, &verdict, &err), IDEM_E_REFUSED);
         CHECK_HAS(err.text, "trigger");
     }
@@ -153,7 +154,7 @@ TEST(a_row_may_be_wide) {
     db_close(conn);
 }
 
-/* In quotes it has: there are two such columns. */
+/* In quotes a name has its case: there are two such columns. */
 TEST(a_name_has_its_case_with_postgres) {
     struct idem_sql conn = db_open(NULL);
     const struct idem_sql_column values[] = {{"a", idem_sql_int(1)}, {"A", idem_sql_int(2)}};
@@ -281,12 +282,12 @@ TEST(a_version_that_cannot_be_counted_is_an_error) {
         CHECK_INT(version_at(NULL, "BIGINT UNSIGNED", "18446744073709551615", 7, &won), 0);
 }
 
-/* In a lax mode it stays as it is, and the next one would win by it again. */
+/* In a lax mode the version would stay the same, and the next caller would win with it again. */
 TEST(a_version_at_the_end_of_its_column_is_not_won) {
     EACH_FLAVOUR(f) {
         int won, rc = 0;
 
-        if (db_kind == IDEM_SQL_SQLITE) /* its columns have no end before that of all numbers */
+        if (db_kind == IDEM_SQL_SQLITE) /* its columns hold every number */
             return;
         rc = version_at(&f, "SMALLINT", "32767", 32767, &won);
         CHECK(rc == IDEM_E_INVALID || rc == IDEM_E_REFUSED);
@@ -314,7 +315,7 @@ TEST(what_an_update_writes_by_itself_is_not_among_the_values) {
     db_close(conn);
 }
 
-/* Beyond 63 bits it is told by its digits. */
+/* A number beyond 63 bits is returned as its digits. */
 TEST(a_number_that_does_not_fit_is_read_as_a_text) {
     static const char *const column = "n";
     struct idem_sql conn = db_open(NULL);

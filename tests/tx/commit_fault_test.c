@@ -1,6 +1,6 @@
 /*
- * COMMIT, and what may come between it and its answer: a connection that is cut before or behind
- * it, or hangs on the way; a server that is killed.
+ * COMMIT, and faults between it and its response: a connection that is cut
+ * before or after it, or hangs on the way; a server that is killed.
  */
 #include <libpq-fe.h>
 #include <mysql.h>
@@ -16,12 +16,12 @@
 static struct idem_error err;
 static struct idem_guard *guard;
 
-/* A way to the server that cuts the connection at COMMIT. */
+/* A proxy in front of the server that cuts the connection at COMMIT. */
 
 enum cut {
     CUT_BEFORE, /* the server does not get it, and sees the connection end */
-    CUT_BEHIND, /* the server gets it, and its answer is dropped */
-    CUT_HELD,   /* the server does not get it, and sees nothing until we are told to let go */
+    CUT_BEHIND, /* the server gets it, and its response is dropped */
+    CUT_HELD,   /* the server does not get it, and sees nothing until the test continues */
 };
 
 static int release_fds[2];
@@ -49,7 +49,7 @@ static void cut_now(int client, int server, enum cut how, const char *buf, size_
 
     if (how == CUT_BEHIND) {
         CHECK(write(server, buf, n) == (ssize_t)n);
-        CHECK(poll(&behind, 1, 120000) == 1); /* it has answered */
+        CHECK(poll(&behind, 1, 120000) == 1); /* the server has responded */
     }
     shutdown(client, SHUT_RDWR);
     close(client);
@@ -132,7 +132,8 @@ static void cut_once(enum cut how, int id, const char *key) {
     CHECK_INT(answer.status, happened ? 201 : 0);
     CHECK_INT(db_askf(anew, "SELECT count(*) FROM work WHERE id = %d", id), happened);
     idem_tx_answer_release(&answer);
-    /* What never happened can be done now; what happened is not done again. */
+    /* If the first transaction never happened, the work is done now; otherwise it is not done
+     * again. */
     CHECK_INT(idem_tx_call(anew, guard, &args, NULL, work, &id, &answer, &err), 0);
     CHECK_INT(answer.verdict, happened ? IDEM_TX_DUPLICATE : IDEM_TX_FIRST);
     idem_tx_answer_release(&answer);
@@ -164,7 +165,7 @@ static int commit_by_hand(struct idem_sql conn) {
     return rc;
 }
 
-/* Who asks what the failure of his own COMMIT means is not told that it was refused. */
+/* The library does not report the failure of a caller's own COMMIT as `refused`. */
 TEST(a_commit_by_hand_that_was_not_answered_is_unknown) {
     struct idem_sql conn, anew = db_open(NULL);
     struct idem_args args = db_key("by hand");
@@ -191,7 +192,7 @@ struct told {
     int id, rc;
 };
 
-/* Transactions one after the other, until one fails; each is told. */
+/* Runs one transaction after the other until one fails, and reports each to the test. */
 static void worker(int fd, int first) {
     struct idem_sql conn = db_open(NULL);
 
@@ -244,7 +245,7 @@ static void kill_round(int round) {
         CHECK(read(fds[0], &told[n % 4], sizeof(told[0])) == sizeof(told[0]));
     usleep(1000 * (1 + 7 * (useconds_t)round)); /* sleep: any moment will do */
     db_server_kill();
-    /* The last few of them. */
+    /* The last few transactions. */
     while (read(fds[0], &told[n % 4], sizeof(told[0])) == sizeof(told[0]))
         n++;
     CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -268,8 +269,8 @@ TEST(a_server_that_is_killed_keeps_both_or_neither) {
     idem_guard_free(guard);
 }
 
-/* A server that takes the transaction away with a lock that was not had in time; and with
-   PostgreSQL, a savepoint that saves it. */
+/* A server that ends the transaction because of a lock timeout; and with PostgreSQL, a savepoint
+ * that saves it. */
 TEST(what_a_time_out_takes_away_is_told) {
     static const char *const settings[] = {"innodb_rollback_on_timeout=ON", NULL};
     bool mysql = db_kind == IDEM_SQL_MYSQL;

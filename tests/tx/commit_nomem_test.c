@@ -1,6 +1,7 @@
 /*
- * A COMMIT for whose answer there is no memory: what is told as refused must not have happened. Of
- * libpq: Connector/C needs none for it.
+ * A COMMIT without memory for its response: if the library reports `refused`,
+ * it must not have happened. Only libpq; Connector/C needs no memory for the
+ * response.
  */
 #include "contract/alloc_fault.h"
 #include "db.h"
@@ -9,7 +10,7 @@
 static struct idem_error err;
 static struct idem_guard *guard;
 
-/* The n-th allocation behind the function fails. */
+/* Fails the n-th allocation after the call. */
 static int work(struct idem_tx *tx, void *data) {
     (void)tx;
     alloc_arm(*(const long *)data, ALLOC_FAIL_ONCE);

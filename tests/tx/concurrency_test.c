@@ -1,6 +1,6 @@
 /*
- * Transactions that meet: duplicates at the same moment, waits that end, deadlocks, clients that
- * are killed between any two of their statements.
+ * Transactions that meet: duplicates at the same moment, waits that end,
+ * deadlocks, clients that are killed between any two of their statements.
  */
 #include <libpq-fe.h>
 #include <mysql.h>
@@ -39,8 +39,8 @@ static const char *crowd_key(int round) {
     return key;
 }
 
-/* By hand, as a caller does it; some of the first roll back, so that another must do it. Whoever is
-   told that it was done sees the work: with its row it is committed. */
+/* By hand, as a caller does it. Some of the first roll back, so that another must do the work. A
+ * duplicate sees the work, because it was committed with the guard's row. */
 static void crowd_one(struct idem_sql conn, int i, int round) {
     struct idem_args args = db_key(crowd_key(round));
     int row = flavour.n * 1000 + round;
@@ -143,8 +143,9 @@ TEST(of_those_that_meet_an_expired_row_one_does_it) {
     idem_guard_free(guard);
 }
 
-/* What was committed after the transaction had its snapshot: MySQL's is looked through, with
-   PostgreSQL the transaction cannot go on. SQLite has no such transaction. */
+/* A row that was committed after the transaction took its snapshot: with MySQL the guard looks
+ * past the snapshot, with PostgreSQL the transaction cannot continue. SQLite has no such
+ * transaction. */
 TEST(a_row_that_is_newer_than_the_snapshot_is_met_all_the_same) {
     guard = db_guard("newer:");
     EACH_FLAVOUR(f) {
@@ -188,7 +189,7 @@ TEST(who_waits_too_long_is_told_to_begin_anew) {
         enum idem_tx_verdict verdict;
 
         if (f.isolation != IDEM_ISOLATION_READ_COMMITTED && db_kind == IDEM_SQL_MYSQL)
-            continue; /* a second each is enough of */
+            continue; /* one flavour of a second each is enough */
         first = db_open(&f);
         second = db_open(&f);
         db_hurry(second);
@@ -202,7 +203,7 @@ TEST(who_waits_too_long_is_told_to_begin_anew) {
             if (db_kind == IDEM_SQL_MYSQL)
                 CHECK_INT(once(second, &mine, &verdict), 0);
             CHECK_INT(once(second, &args, &verdict), IDEM_E_RETRY_TX);
-            /* MySQL has undone the statement alone, and the transaction goes on. */
+            /* MySQL has undone only the statement, and the transaction continues. */
             if (db_kind == IDEM_SQL_MYSQL) {
                 CHECK_INT(once(second, &mine, &verdict), 0);
                 CHECK_INT(verdict, IDEM_TX_DUPLICATE);
@@ -223,9 +224,9 @@ TEST(who_waits_too_long_is_told_to_begin_anew) {
     idem_guard_free(guard);
 }
 
-/* Two that lock two rows in turn; in the children, the guard's row is one of the two. */
+/* Two processes lock two rows in turn; in the children, the guard's row is one of the two. */
 
-static int gates[2][2]; /* pipes: 0 tells 1, 1 tells 0 */
+static int gates[2][2]; /* pipes: 0 signals 1, 1 signals 0 */
 
 static void gate_tell(int who) {
     CHECK(write(gates[who][1], "x", 1) == 1);
@@ -237,8 +238,8 @@ static void gate_wait(int who) {
     CHECK(read(gates[who][0], &c, 1) == 1);
 }
 
-/* Each has inserted its own key, then wants the other's. One of them is the victim, is told so, and
-   begins anew; the other goes on. */
+/* Each process has inserted its own key, then wants the other's. One of them is the victim, gets
+ * the code for that, and begins anew; the other continues. */
 static void entangle(int i) {
     struct idem_sql conn = db_open(&flavour);
     struct idem_args mine = db_key(i == 0 ? "a" : "b"), theirs = db_key(i == 0 ? "b" : "a");
@@ -258,7 +259,7 @@ static void entangle(int i) {
     }
     CHECK_INT(rc, db_kind == IDEM_SQL_MYSQL ? IDEM_E_TX_LOST : IDEM_E_RETRY_TX);
     if (db_kind == IDEM_SQL_MYSQL) {
-        /* It must not go on as if nothing had happened. */
+        /* The victim must not continue as if nothing had happened. */
         CHECK_INT(once(conn, &mine, &verdict), IDEM_E_INVALID);
         CHECK_HAS(err.text, "it was lost");
     }
@@ -274,7 +275,7 @@ TEST(of_two_in_a_deadlock_one_is_told_to_begin_anew) {
     db_do(conn, "INSERT INTO work VALUES (91000, 0)");
     EACH_FLAVOUR(f) {
         if (db_kind == IDEM_SQL_SQLITE)
-            break; /* who writes is alone */
+            break; /* a writer is alone */
         flavour = f;
         CHECK(pipe(gates[0]) == 0 && pipe(gates[1]) == 0);
         db_do(conn, "UPDATE work SET n = 0 WHERE id = 91000");

@@ -1,5 +1,6 @@
 /*
- * Connections in a state that is no good for a guard, which each engine has its own of.
+ * Connections in a state in which a guard cannot work; each engine has its own
+ * such states.
  */
 #include <libpq-fe.h>
 #include <mysql.h>
@@ -24,7 +25,7 @@ static void postgres_odd(struct idem_sql conn) {
     PGconn *pg = conn.at.pg;
     PGresult *result;
 
-    /* A statement under way: its results are the caller's. */
+    /* A statement is under way: its results are the caller's. */
     db_begin(conn, NULL);
     CHECK_INT(PQsendQuery(pg, "SELECT 42"), 1);
     CHECK_INT(once(conn), IDEM_E_INVALID);
@@ -38,7 +39,7 @@ static void postgres_odd(struct idem_sql conn) {
     CHECK_INT(once(conn), IDEM_E_INVALID);
     CHECK_HAS(err.text, "pipeline");
     CHECK_INT(PQexitPipelineMode(pg), 1);
-    /* One that does not block is no trouble, nor one whose errors are short. */
+    /* A non-blocking connection is fine, and so is one with short errors. */
     PQsetnonblocking(pg, 1);
     PQsetErrorVerbosity(pg, PQERRORS_TERSE);
     CHECK_INT(once(conn), 0);
@@ -49,14 +50,14 @@ static void postgres_odd(struct idem_sql conn) {
     CHECK_INT(once(conn), IDEM_E_INVALID);
     CHECK_HAS(err.text, "roll it back");
     db_rollback(conn);
-    /* What a user's own statement means. */
+    /* The codes for failures of a user's own statement. */
     CHECK_INT(idem_sql_failure(conn, "40001", &err), IDEM_E_RETRY_TX);
     CHECK_INT(idem_sql_failure(conn, "40P01", &err), IDEM_E_RETRY_TX);
     CHECK_INT(idem_sql_failure(conn, "55P03", &err), IDEM_E_RETRY_TX);
     CHECK_INT(idem_sql_failure(conn, "53100", &err), IDEM_E_FULL);
     CHECK_INT(idem_sql_failure(conn, "23505", &err), IDEM_E_REFUSED);
     CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_INVALID);
-    /* A connection that ends in a transaction takes it with it. */
+    /* The transaction ends with its connection. */
     db_begin(conn, NULL);
     CHECK_INT(db_try(conn, "SELECT pg_terminate_backend(pg_backend_pid())", &err), IDEM_E_REFUSED);
     CHECK_INT(once(conn), IDEM_E_REFUSED);
@@ -85,7 +86,8 @@ static void mysql_odd(struct idem_sql conn) {
     CHECK_INT(db_ask(conn, "SELECT count(*) FROM idem_tx"), 0);
     db_rollback(conn);
     db_do(conn, "SET autocommit = 1");
-    /* What a user's own statement means: the deadlock alone does not say that it is lost. */
+    /* The code for a failure of a user's own statement: the SQLSTATE of a deadlock alone does not
+     * mean that the transaction is lost. */
     db_begin(conn, NULL);
     CHECK(mysql_query(my, "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213") != 0);
     CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_RETRY_TX);
@@ -98,7 +100,7 @@ static void mysql_odd(struct idem_sql conn) {
     CHECK(mysql_query(my, "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205") != 0);
     CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_RETRY_TX);
     db_rollback(conn);
-    /* A connection that ends in a transaction takes it with it. */
+    /* The transaction ends with its connection. */
     db_begin(conn, NULL);
     CHECK_INT(db_try(conn, "KILL CONNECTION_ID()", &err), IDEM_E_REFUSED);
     CHECK_INT(once(conn), IDEM_E_REFUSED);
@@ -111,20 +113,20 @@ static void sqlite_odd(struct idem_sql conn) {
 
     db_do(conn, "PRAGMA journal_mode = WAL");
     sqlite3_busy_timeout(conn.at.sqlite, 50);
-    /* One that has read only, and one that has not even read. */
+    /* A transaction that has only read, and one that has not even read. */
     db_do(conn, "BEGIN");
     CHECK_INT(once(conn), IDEM_E_INVALID);
     CHECK_HAS(err.text, "BEGIN IMMEDIATE");
     db_ask(conn, "SELECT count(*) FROM work");
     CHECK_INT(once(conn), IDEM_E_INVALID);
     CHECK_HAS(err.text, "does not write yet");
-    /* Why: it cannot become one that writes any more, however long it waits. */
+    /* The reason: such a transaction can no longer become a writer, however long it waits. */
     db_do(other, "INSERT INTO work VALUES (77, 0)");
     CHECK_INT(db_try(conn, "INSERT INTO work VALUES (78, 0)", &err), IDEM_E_RETRY_TX);
     CHECK_HAS(err.text, "517"); /* SQLITE_BUSY_SNAPSHOT */
     CHECK_INT(idem_sql_failure(conn, NULL, &err), IDEM_E_RETRY_TX);
     db_rollback(conn);
-    /* One that has written is as good. */
+    /* A transaction that has written is fine. */
     db_do(conn, "BEGIN");
     db_do(conn, "INSERT INTO work VALUES (78, 0)");
     CHECK_INT(once(conn), 0);
@@ -169,8 +171,8 @@ static int leaves_select(struct idem_tx *tx, void *data) {
     return 0;
 }
 
-/* The error says that its transaction is open, and has the key. It is never unknown: no COMMIT was
-   said. */
+/* The error states that the transaction is open, and names the key. The outcome is never
+ * unknown, because no COMMIT was sent. */
 TEST(a_function_that_leaves_its_connection_unusable_is_told) {
     static idem_tx_fn *const fns[] = {[IDEM_SQL_POSTGRES] = leaves_pipeline,
                                       [IDEM_SQL_MYSQL] = leaves_results,
@@ -182,7 +184,7 @@ TEST(a_function_that_leaves_its_connection_unusable_is_told) {
     struct idem_tx_answer answer;
     sqlite3_stmt *stmt = NULL;
 
-    if (db_kind == IDEM_SQL_SQLITE) { /* a SELECT of an older state than the file's */
+    if (db_kind == IDEM_SQL_SQLITE) { /* a SELECT of an older state of the file */
         db_do(conn, "PRAGMA journal_mode = WAL");
         db_do(conn, "INSERT INTO work VALUES (90, 0), (91, 0)");
         CHECK_INT(sqlite3_prepare_v2(conn.at.sqlite, "SELECT id FROM work", -1, &stmt, NULL), 0);
@@ -213,7 +215,7 @@ static int write_breaks(sqlite3_file *file, const void *bytes, int n, sqlite3_in
 static int breaks_now(struct idem_tx *tx, void *data) {
     (void)data;
     db_do(idem_tx_conn(tx), "INSERT INTO work VALUES (60, 0)");
-    breaks = true; /* the file itself is written at COMMIT only */
+    breaks = true; /* the file itself is written only at COMMIT */
     return 0;
 }
 
@@ -245,7 +247,7 @@ TEST(a_commit_that_the_disk_fails_is_unknown) {
     idem_guard_free(guard);
 }
 
-/* Words that quote a value are not told. */
+/* The error leaves out texts that quote a value. */
 TEST(an_error_of_the_server_does_not_show_a_value) {
     static const char *const texts[][2] = {
         [IDEM_SQL_POSTGRES] = {"SELECT CAST('hush' AS int)",

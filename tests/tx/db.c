@@ -28,7 +28,7 @@ static void need(bool there, const char *what) {
     exit(1);
 }
 
-/* Deadlocks are looked for sooner than by default. */
+/* Checks for deadlocks sooner than by default. */
 static const char *const postgres_settings[] = {"deadlock_timeout=100ms", NULL};
 
 static const struct {
@@ -111,7 +111,7 @@ void db_close(struct idem_sql conn) {
         mysql_close(conn.at.mysql);
     else
         need(sqlite3_close(conn.at.sqlite) == SQLITE_OK,
-             "statements that are ended"); /* nothing of ours is left on it */
+             "statements that are ended"); /* nothing of the test's is left on it */
 }
 
 /* Statements. */
@@ -123,7 +123,7 @@ static void must(int rc, const struct idem_error *err, const char *sql) {
         exit(1);
 }
 
-/* A CALL has one more behind its rows. */
+/* A CALL returns one more result after its rows. */
 static void results_drop(MYSQL *conn) {
     while (mysql_next_result(conn) == 0)
         mysql_free_result(mysql_store_result(conn));
@@ -311,7 +311,7 @@ static void server_begin(const char *const *settings, bool durable) {
 }
 
 void db_server_own(const char *const *settings) {
-    server_begin(settings, true); /* in a folder of this process's own */
+    server_begin(settings, true); /* in a directory of this process's own */
     tables_make();
 }
 

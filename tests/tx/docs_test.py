@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The SQL of the documents, said to the servers that it is for: ```sql to PostgreSQL, ```mysql to MariaDB."""
+"""Runs the SQL of the documents on the servers that it is for: ```sql on PostgreSQL, ```mysql on MariaDB."""
 import os
 import re
 import sys
@@ -11,7 +11,7 @@ import sqlserver  # pylint: disable=wrong-import-position
 
 PAGES = ["README.md", "docs/sql.md", "docs/stores.md", "docs/http.md"]
 SERVERS = {"sql": "postgres", "mysql": "mysql"}
-# What the examples are about.
+# The tables that the examples use.
 TABLES = ["CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)",
           "INSERT INTO account VALUES (1, 100), (2, 0), (7, 100)",
           "CREATE TABLE vote (voter int, poll int, choice varchar(9), PRIMARY KEY (voter, poll))",
@@ -19,7 +19,7 @@ TABLES = ["CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)",
           "INSERT INTO item VALUES (7, 8, 3)",
           "CREATE TABLE orders (id int PRIMARY KEY, state varchar(20))",
           "INSERT INTO orders VALUES (7, 'unpaid')"]
-# What must be true afterwards.
+# Queries after each example, with the results that they must have.
 AFTER = {"sql": [("SELECT balance FROM account WHERE id = 1", "95"), ("SELECT count(*) FROM vote", "1"),
                  ("SELECT price FROM item", "9"), ("SELECT state FROM orders", "paid"),
                  ("SELECT count(*) FROM idem_tx WHERE status = 201", "2"),

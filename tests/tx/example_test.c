@@ -1,7 +1,7 @@
 /*
- * The examples, each asked for the same by 64 processes at once: it is done once, and all of them
- * are told the first result. And what their README shows. IDEM_EXAMPLES is the folder that they are
- * in, IDEM_README the page.
+ * The examples: 64 processes at once send each the same command. The work is
+ * done once, and all of them get the first result. Then the example of their
+ * README. IDEM_EXAMPLES is the directory of the examples, IDEM_README the page.
  */
 #include <fcntl.h>
 
@@ -10,7 +10,7 @@
 #include "test.h"
 
 #define CROWD 64
-#define FEW 16 /* for what is not quite the same */
+#define FEW 16 /* for commands that differ a little */
 #define LINE_MAX_LEN 400
 
 /* Programs. */
@@ -26,7 +26,7 @@ static void become(const char *name, char *const *argv, const char *out) {
     _exit(127);
 }
 
-/* The words are parted by blanks. */
+/* Splits the command at blanks. */
 static void words_of(char *text, char **argv, size_t max) {
     size_t n = 0;
 
@@ -41,7 +41,7 @@ struct crowd {
     char outs[CROWD][300];
 };
 
-/* One that waits for the others before it is what it will be. */
+/* A child that waits for the others before it runs its command. */
 static void crowd_join(struct crowd *crowd, int i, const char *command, const int gate[2]) {
     char text[LINE_MAX_LEN], *argv[10], byte;
 
@@ -52,7 +52,7 @@ static void crowd_join(struct crowd *crowd, int i, const char *command, const in
     if (crowd->pids[i] > 0)
         return;
     alarm(TEST_LIMIT_S);
-    close(gate[1]); /* the parent's alone is left */
+    close(gate[1]); /* so that only the parent has it open */
     snprintf(text, sizeof(text), "%s", command);
     words_of(text, argv, 10);
     if (read(gate[0], &byte, 1) == 0)
@@ -80,7 +80,7 @@ static void crowd_run(struct crowd *crowd, int n, const char *const *commands, i
     for (int i = 0; i < crowd->n; i++)
         crowd_join(crowd, i, commands[i % turns], gate);
     close(gate[0]);
-    close(gate[1]); /* now */
+    close(gate[1]); /* starts all of them */
     for (int i = 0; i < crowd->n; i++) {
         char line[LINE_MAX_LEN];
 
@@ -92,7 +92,8 @@ static void crowd_run(struct crowd *crowd, int n, const char *const *commands, i
     }
 }
 
-/* What they were told: one is the first, `duplicates` have what it has, the others were refused. */
+/* Checks the results: one is the first, `duplicates` have the same result, the others were
+ * refused. */
 static void crowd_judge(const struct crowd *crowd, int duplicates, char *result, size_t size) {
     int first = 0, again = 0, refused = 0;
     char line[LINE_MAX_LEN];
@@ -138,7 +139,7 @@ static struct idem_sql begin(const char *init) {
     setenv("IDEM_EXAMPLE_DB", url, 1);
     run_once(init);
     conn = db_open(NULL);
-    db_do(conn, "DELETE FROM idem_tx"); /* of the test before */
+    db_do(conn, "DELETE FROM idem_tx"); /* those of the test before */
     return conn;
 }
 
@@ -157,7 +158,7 @@ TEST(a_transfer_that_64_ask_for_is_done_once) {
     CHECK_STR(result, "100 from 1 to 2, 900 left");
     CHECK_INT(db_ask(conn, "SELECT balance FROM account WHERE id = 1"), 900);
     CHECK_INT(db_ask(conn, "SELECT balance FROM account WHERE id = 2"), 1100);
-    /* Of two amounts under one key the first one counts. */
+    /* With two amounts under one key the first one counts. */
     crowd_run(&crowd, FEW, mixed, 4);
     crowd_judge(&crowd,
                 db_ask(conn, "SELECT balance FROM account WHERE id = 1") == 800 ? FEW / 4 * 3 - 1
@@ -181,7 +182,7 @@ TEST(stock_that_64_take_for_one_order_is_taken_once) {
     crowd_judge(&crowd, CROWD - 1, result, sizeof(result));
     CHECK_STR(result, "30 of item 1");
     CHECK_INT(db_ask(conn, "SELECT pieces FROM stock"), 70);
-    /* There are enough for two of four orders. */
+    /* Two of the four orders can be filled. */
     crowd_run(&crowd, FEW, others, 4);
     for (int i = 0; i < FEW; i++) {
         line_read(crowd.outs[i], line, sizeof(line));
@@ -207,7 +208,7 @@ TEST(an_order_that_64_pay_is_paid_once) {
     crowd_judge(&crowd, CROWD - 1, result, sizeof(result));
     CHECK_STR(result, "order 1, 250 paid");
     CHECK_INT(db_ask(conn, "SELECT sum(amount) FROM ledger"), 250);
-    /* Of four payments of one order, one is. */
+    /* Of four payments for one order, one succeeds. */
     crowd_run(&crowd, FEW, rivals, 4);
     crowd_judge(&crowd, FEW / 4 - 1, result, sizeof(result));
     CHECK_INT(db_ask(conn, "SELECT sum(amount) FROM ledger"), 500);
@@ -225,7 +226,7 @@ TEST(a_person_who_votes_64_times_has_one_vote) {
     crowd_judge(&crowd, CROWD - 1, result, sizeof(result));
     CHECK_INT(db_ask(conn, "SELECT count(*) FROM vote"), 1);
     CHECK_INT(db_askf(conn, "SELECT count(*) FROM vote WHERE choice = '%s'", result), 1);
-    run_once("vote cast Ann tea"); /* who is somebody else */
+    run_once("vote cast Ann tea"); /* another voter */
     CHECK_INT(db_ask(conn, "SELECT count(*) FROM vote"), 2);
     db_close(conn);
 }
@@ -248,7 +249,7 @@ static bool output_matches(const char *command, FILE *page) {
     return same;
 }
 
-/* On SQLite, as a reader would do it. */
+/* On SQLite, as a reader of the page would do it. */
 TEST(the_readme_shows_what_happens) {
     FILE *page = fopen(getenv("IDEM_README"), "r");
     char line[LINE_MAX_LEN];

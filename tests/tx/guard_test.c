@@ -7,7 +7,7 @@
 
 static struct idem_error err;
 
-/* What once answered, in a transaction that is open. */
+/* The verdict of the guard, in an open transaction. */
 static enum idem_tx_verdict once(struct idem_sql conn, const struct idem_guard *guard,
                                  const struct idem_args *args) {
     struct idem_tx_answer answer;
@@ -103,7 +103,7 @@ TEST(another_fingerprint_is_a_mismatch_and_learns_nothing) {
         CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
         CHECK_INT(answer.verdict, IDEM_TX_MISMATCH);
         CHECK(!answer.has_result && answer.result == NULL && answer.status == 0);
-        /* Without a fingerprint there is nothing to compare. */
+        /* Without a fingerprint the guard compares nothing. */
         args.fingerprint = NULL;
         args.fingerprint_len = 0;
         CHECK_INT(once(conn, guard, &args), IDEM_TX_DUPLICATE);
@@ -173,7 +173,7 @@ TEST(keys_are_bytes_and_scopes_and_prefixes_part_them) {
                 CHECK_INT(once(conn, guard, &scoped), want);
                 CHECK_INT(once(conn, other, &args), want);
             }
-            /* With NUL bytes in it, and behind it. */
+            /* A key with a NUL byte in it, and one that ends before that byte. */
             args = (struct idem_args){.key = "a\0b", .key_len = 3};
             CHECK_INT(once(conn, guard, &args), want);
             args.key_len = 2;
@@ -205,7 +205,7 @@ TEST(keys_of_4_kib_differ_in_their_last_byte) {
     args.key_len = IDEM_KEY_MAX + 1;
     CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), IDEM_E_INVALID);
     CHECK_INT(answer.status, 77);
-    /* It was refused before anything was said to the server. */
+    /* The key was refused before any statement was sent, so the transaction can continue. */
     args.key_len = IDEM_KEY_MAX;
     CHECK_INT(once(conn, guard, &args), IDEM_TX_DUPLICATE);
     db_commit(conn);
@@ -227,7 +227,7 @@ TEST(a_result_of_a_megabyte_comes_back_byte_for_byte) {
     db_begin(conn, NULL);
     CHECK_INT(once(conn, guard, &args), IDEM_TX_FIRST);
     CHECK_INT(idem_tx_result(conn, guard, &args, 0, bytes, len, &err), 0);
-    /* One byte over result_max is not kept; the status is. */
+    /* A result one byte over result_max is not kept; the status is. */
     CHECK_INT(once(conn, guard, &more), IDEM_TX_FIRST);
     CHECK_INT(idem_tx_result(conn, guard, &more, 9, bytes, len + 1, &err), 0);
     CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), 0);
@@ -265,7 +265,7 @@ TEST(under_reject_no_result_is_kept_and_none_given_out) {
     idem_guard_free(guard);
 }
 
-/* Makes every row as old as it can be. */
+/* Gives every row the greatest possible age. */
 static void expire(struct idem_sql conn) {
     db_do(conn, db_kind == IDEM_SQL_SQLITE ? "UPDATE idem_tx SET expires = 1"
                                            : "UPDATE idem_tx SET expires = '2001-01-01 00:00:00'");
@@ -293,7 +293,7 @@ TEST(an_expired_row_counts_as_absent) {
         CHECK(answer.verdict == IDEM_TX_DUPLICATE && !answer.has_result && answer.status == 0);
         CHECK_INT(idem_tx_result(conn, guard, &args, 201, "new", 3, &err), 0);
         db_rollback(conn);
-        /* And what was rolled back is the old one again, which has expired. */
+        /* After the rollback the row is the old one again, which has expired. */
         db_begin(conn, &f);
         CHECK_INT(once(conn, guard, &args), IDEM_TX_FIRST);
         db_commit(conn);

@@ -1,5 +1,6 @@
 /*
- * The making of tables, and the guard as SQL has it: for other languages, and one with C's.
+ * Making the tables; and the guard in SQL, for other languages, together with
+ * the guard in C.
  */
 #include "db.h"
 #include "test.h"
@@ -51,7 +52,7 @@ TEST(a_newer_version_is_refused_and_left_alone) {
     CHECK_HAS(err.text, "newer");
     CHECK_INT(db_ask(conn, "SELECT version FROM idem_meta"), IDEM_SCHEMA_VERSION + 1);
     db_dof(conn, "UPDATE idem_meta SET version = %d", IDEM_SCHEMA_VERSION);
-    /* No lock was left behind. */
+    /* No lock was left. */
     CHECK_INT(idem_sql_migrate(conn, &err), 0);
     db_begin(conn, NULL);
     CHECK_INT(idem_sql_migrate(conn, &err), IDEM_E_INVALID);
@@ -60,7 +61,7 @@ TEST(a_newer_version_is_refused_and_left_alone) {
     db_close(conn);
 }
 
-/* What the command says, and how it ends. */
+/* Runs the command; returns its exit status and its output. */
 static int command(const char *options, char *said, size_t size) {
     char url[1000], line[1400];
     size_t n;
@@ -83,7 +84,7 @@ TEST(the_command_makes_tables_and_prints_how) {
     tables_drop(conn);
     CHECK_INT(command("--print", said, sizeof(said)), 0);
     CHECK_STR(said, idem_sql_schema(db_kind));
-    /* MySQL takes two dashes for a comment before a blank only. */
+    /* MySQL takes two dashes for a comment only before a blank. */
     for (const char *at = said; (at = strstr(at, "--")) != NULL; at += 2)
         CHECK(at[2] == ' ');
     CHECK(db_try(conn, "SELECT version FROM idem_meta", &err) != 0);
@@ -102,7 +103,7 @@ TEST(the_command_makes_tables_and_prints_how) {
     db_close(conn);
 }
 
-/* MySQL keeps what was made before a failure; the others have nothing of it. */
+/* MySQL keeps the tables that were made before a failure; the others roll them back. */
 TEST(what_was_begun_is_brought_to_its_end) {
     struct idem_sql conn = db_open(NULL);
 
@@ -129,7 +130,7 @@ TEST(what_was_begun_is_brought_to_its_end) {
 
 /* The guard in SQL. */
 
-/* What idem_once() says, with its status and the length of its result; -1: NULL. */
+/* Checks the result of idem_once(): outcome, status, and length of the result; -1: NULL. */
 static void sql_once(struct idem_sql conn, const char *arguments, const char *outcome, int status,
                      int len) {
     const char *call = db_kind == IDEM_SQL_POSTGRES ? "SELECT * FROM" : "CALL";
@@ -162,7 +163,7 @@ TEST(sql_and_c_have_one_guard) {
     EACH_FLAVOUR(f) {
         struct idem_sql conn = db_open(&f);
 
-        if (db_kind == IDEM_SQL_SQLITE) { /* has no functions that are stored */
+        if (db_kind == IDEM_SQL_SQLITE) { /* it has no stored functions */
             CHECK(strstr(idem_sql_schema(IDEM_SQL_SQLITE), "idem_once") == NULL);
             db_close(conn);
             break;
@@ -185,7 +186,7 @@ TEST(sql_and_c_have_one_guard) {
                         ? "SELECT idem_result('both:', NULL, 's', 7, 'four'::bytea)"
                         : "CALL idem_result('both:', NULL, 's', 7, 'four')");
         sql_once(conn, "'both:', NULL, 's', NULL", "duplicate", 7, 4);
-        /* What has expired. */
+        /* An expired row. */
         db_do(conn, "UPDATE idem_tx SET expires = '2001-01-01 00:00:00'");
         sql_once(conn, "'both:', NULL, 's', NULL", "first", -1, -1);
         sql_once(conn, "'both:', NULL, 's', NULL", "duplicate", 0, -1);
@@ -205,7 +206,8 @@ static const char *once_text(void) {
                                         : "CALL idem_once('meet:', NULL, 'k', NULL)";
 }
 
-/* One does it, or has a lock of the row that has expired, while the others begin to ask. */
+/* One connection calls first, or holds a lock on the expired row, while the others begin to
+ * call. */
 static void sql_hold(struct idem_sql conn) {
     char outcome[40];
 
@@ -332,7 +334,7 @@ TEST(sql_refuses_what_c_refuses) {
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         sql_refused(conn, bad[i]);
     sql_refused(conn, lives[db_kind]);
-    /* A lax mode would cut off what is too long, and take it for another. */
+    /* A lax mode would cut a text that is too long, and take it for another. */
     if (db_kind == IDEM_SQL_MYSQL)
         db_do(conn, "SET SESSION sql_mode = ''");
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)

@@ -1,6 +1,4 @@
-/*
- * Guards whose rows are in a table that the caller has already.
- */
+/* Guards whose rows are in a table of the caller's own. */
 #include "db.h"
 #include "test.h"
 
@@ -122,7 +120,7 @@ TEST(a_fingerprint_that_is_none_is_told) {
     idem_guard_free(guard);
 }
 
-/* It is no duplicate, and not to be had by beginning anew. */
+/* That conflict is no duplicate, and a new transaction would not help. */
 TEST(a_conflict_with_another_unique_key_is_an_error) {
     struct idem_sql conn = db_open(NULL);
     const struct idem_tx_columns columns = {.table = "twofold", .key = "k"};
@@ -168,7 +166,7 @@ TEST(a_serial_number_and_its_source_are_two_columns) {
     CHECK_INT(db_ask(conn, "SELECT count(*) FROM serials WHERE no = 17 AND source = 5"), 1);
     args.credential = "6";
     CHECK_INT(once(conn, &args), IDEM_TX_FIRST);
-    /* A number that is written in two ways is not taken for another key's. */
+    /* A number that can be written in two ways does not match another key's row. */
     args.serial = "0017";
     args.serial_len = 4;
     CHECK_INT(idem_tx_once(conn, guard, &args, &answer, &err), IDEM_E_INVALID);
@@ -238,7 +236,7 @@ TEST(columns_that_make_one_of_two_keys_are_found) {
     idem_guard_free(guard);
 }
 
-/* A conflict with a row that no SELECT shows is no reason to begin anew for ever. */
+/* A conflict with a row that no SELECT shows must not lead to endless retries. */
 static void unseen(struct idem_sql conn, const char *table, const char *first, const char *second) {
     const struct idem_tx_columns columns = {.table = table, .key = "k"};
     struct idem_args before = db_key(first), args = db_key(second);
@@ -275,7 +273,8 @@ TEST(a_row_that_cannot_be_seen_is_told) {
         db_do(conn, "CREATE TABLE indexed (k TEXT NOT NULL)");
         db_do(conn, "CREATE UNIQUE INDEX indexed_k ON indexed (k COLLATE NOCASE)");
     }
-    if (db_kind != IDEM_SQL_MYSQL) /* whose indexes have their column's, and which says 1062 */
+    if (db_kind != IDEM_SQL_MYSQL) /* MySQL's indexes have the collation of their column, and it
+                                      reports 1062 */
         unseen(conn, "indexed", "key", "KEY");
     db_close(conn);
     idem_guard_free(guard);
@@ -283,7 +282,8 @@ TEST(a_row_that_cannot_be_seen_is_told) {
 
 /* Results. */
 
-/* Said into a column of that type; `kept`: a duplicate gets it byte for byte, or it is refused. */
+/* Stores a result in a column of that type; `kept`: a duplicate gets it byte for byte, otherwise
+ * it is refused. */
 static void result_in(const struct flavour *f, const char *mode, const char *type,
                       const char *result, bool kept) {
     struct idem_sql conn = db_open(f);
@@ -310,7 +310,7 @@ static void result_in(const struct flavour *f, const char *mode, const char *typ
         CHECK(answer.result_len == strlen(result));
         CHECK(memcmp(answer.result, result, strlen(result)) == 0);
         idem_tx_answer_release(&answer);
-        /* A duplicate's own would take its place. */
+        /* A duplicate's own result would replace it. */
         CHECK_INT(idem_tx_result(conn, guard, &args, 2, "other", 5, &err), IDEM_E_INVALID);
         CHECK_HAS(err.text, "waits for its result");
     }
@@ -378,7 +378,7 @@ TEST(a_table_that_cannot_guard_is_refused) {
     db_do(conn, "CREATE TABLE loose (a VARCHAR(20), b VARCHAR(20), c INTEGER UNIQUE, "
                 "UNIQUE (a, b, c))");
     db_do(conn, "CREATE INDEX loose_ab ON loose (a, b)");
-    CHECK(refused(conn, loose) != 0); /* unique with a third, or not at all */
+    CHECK(refused(conn, loose) != 0); /* unique together with a third column, or not at all */
     columns = (struct idem_tx_columns){.table = "loose", .key = "c"};
     CHECK_INT(refused(conn, columns), 0);
     columns.table = db_kind == IDEM_SQL_POSTGRES ? "public.loose"
@@ -393,10 +393,10 @@ TEST(a_table_that_cannot_guard_is_refused) {
     CHECK_INT(refused(conn, columns), IDEM_E_INVALID);
     columns = (struct idem_tx_columns){.key = "c"};
     CHECK_INT(refused(conn, columns), IDEM_E_INVALID);
-    if (db_kind == IDEM_SQL_MYSQL) { /* of its first letters */
+    if (db_kind == IDEM_SQL_MYSQL) { /* an index on the first letters */
         db_do(conn, "CREATE UNIQUE INDEX loose_part ON loose (a(3), b(3))");
         CHECK_INT(refused(conn, loose), IDEM_E_INVALID);
-        /* Without transactions, its row would stay when all else is rolled back. */
+        /* Without transactions, the guard's row would stay when everything else is rolled back. */
         db_do(conn, "CREATE TABLE isam (c INTEGER NOT NULL PRIMARY KEY) ENGINE=MyISAM");
         columns = (struct idem_tx_columns){.table = "isam", .key = "c"};
         CHECK_INT(refused(conn, columns), IDEM_E_INVALID);

@@ -1,6 +1,6 @@
 /*
- * The recipes for tables of the caller's own, on each engine, at each isolation level and over each
- * flavour of connection.
+ * The recipes for tables of the caller's own, on each engine, at each isolation
+ * level and over each flavour of connection.
  */
 #include "db.h"
 #include "test.h"
@@ -90,7 +90,7 @@ TEST(an_insert_is_done_or_already_there_and_other_errors_are_errors) {
             CHECK_INT(insert(conn, &row), IDEM_SQL_INSERTED);
             CHECK_INT(insert(conn, &row), IDEM_SQL_ALREADY_THERE);
             CHECK_INT(count(conn, "other = 5 AND note = '''; DROP TABLE work' AND shop = 7"), 1);
-            /* Another unique key is not "already there". */
+            /* A conflict with another unique key is not "already there". */
             row = row_of("else", 3);
             if (autocommit == 0)
                 db_do(conn, "SAVEPOINT s");
@@ -223,7 +223,7 @@ TEST(a_state_moves_once_and_where_it_may) {
             {"unpaid", "paid", IDEM_SQL_MOVED, "paid"},
             {"unpaid", "paid", IDEM_SQL_ALREADY, "paid"},
             {"paid", "shipped", IDEM_SQL_MOVED, "shipped"},
-            {"unpaid", "paid", IDEM_SQL_ALREADY, "shipped"}, /* beyond */
+            {"unpaid", "paid", IDEM_SQL_ALREADY, "shipped"}, /* a later state */
             {"paid", "cancelled", IDEM_SQL_FORBIDDEN, "shipped"},
             {"shipped", "done", IDEM_SQL_MOVED, "done"},
             {"unpaid", "paid", IDEM_SQL_ALREADY, "done"},
@@ -238,7 +238,7 @@ TEST(a_state_moves_once_and_where_it_may) {
             CHECK_INT(verdict, steps[i].want);
             CHECK_STR(state, steps[i].state);
         }
-        /* A cancelled order was paid, or it was not. */
+        /* A cancelled order was either paid or not. */
         with = row_of("n", 1);
         value_of_row[0] = (struct idem_sql_column){"note", idem_sql_text("no money")};
         CHECK_INT(insert(conn, &with), IDEM_SQL_INSERTED);
@@ -357,7 +357,7 @@ TEST(a_lock_is_had_or_not_and_the_transaction_goes_on) {
             db_do(other, "INSERT INTO work VALUES (600, 0)");
             for (size_t i = 0; i < N(ways); i++) {
                 if (ways[i].wait_ms > 0 && db_kind == IDEM_SQL_MYSQL && f.n % 3 != 1)
-                    continue; /* a second each */
+                    continue; /* a second for each */
                 CHECK_INT(
                     idem_sql_lock(other, &row, ways[i].wait_ms, columns, 4, &cells, &verdict, &err),
                     0);
@@ -382,7 +382,7 @@ TEST(a_lock_is_had_or_not_and_the_transaction_goes_on) {
         CHECK_INT(idem_sql_lock(other, &row, -3, NULL, 0, NULL, &verdict, &err), IDEM_E_INVALID);
         CHECK_INT(idem_sql_lock(other, &row, 0, columns, 65, &cells, &verdict, &err),
                   IDEM_E_INVALID);
-        /* The limit was for that statement only. */
+        /* The lock timeout applied to that statement only. */
         if (db_kind == IDEM_SQL_POSTGRES)
             CHECK_INT(db_ask(other, "SELECT current_setting('lock_timeout')"), 0);
         if (db_kind == IDEM_SQL_MYSQL)
@@ -403,11 +403,11 @@ TEST(a_key_that_is_none_is_refused) {
     CHECK_INT(insert(conn, &row), IDEM_SQL_INSERTED);
     key_of_row[1].value = idem_sql_text("b");
     CHECK_INT(insert(conn, &row), IDEM_SQL_INSERTED);
-    row.key_n = 1; /* the shop alone is no key */
+    row.key_n = 1; /* the shop alone is not a key */
     db_begin(conn, NULL);
     CHECK_INT(idem_sql_delete(conn, &row, &verdict, &err), IDEM_E_INVALID);
     CHECK_INT(idem_sql_update_version(conn, &row, "version", 1, &present, &verdict, &err),
-              0); /* they are deleted, and the caller rolls back */
+              0); /* the rows are deleted, and the caller rolls back */
     CHECK_INT(verdict, IDEM_SQL_GONE);
     db_rollback(conn);
     db_begin(conn, NULL);
@@ -432,7 +432,7 @@ TEST(a_key_that_is_none_is_refused) {
     row.table = NULL;
     CHECK_INT(idem_sql_delete(conn, &row, &verdict, &err), IDEM_E_INVALID);
     CHECK_INT(idem_sql_delete(conn, NULL, &verdict, &err), IDEM_E_INVALID);
-    /* What is no column is no text either. */
+    /* A name that is no column does not become a text either. */
     row = row_of("a", 0);
     key_of_row[1] = (struct idem_sql_column){"no such column", idem_sql_text("no such column")};
     CHECK_INT(idem_sql_delete(conn, &row, &verdict, &err), IDEM_E_REFUSED);
@@ -456,12 +456,12 @@ TEST(a_table_in_a_schema_is_found) {
     db_close(conn);
 }
 
-/* Many at once. */
+/* Many processes at once. */
 
 #define CROWD 5
 #define ROUNDS 10
 
-/* Each recipe in a transaction that is begun anew as long as it is told to. */
+/* Runs a recipe, in a new transaction each time as long as its code demands that. */
 static enum idem_sql_verdict again(struct idem_sql conn,
                                    int (*fn)(struct idem_sql conn, enum idem_sql_verdict *ret)) {
     enum idem_sql_verdict verdict = 0;
@@ -505,7 +505,7 @@ static int crowd_version(struct idem_sql conn, enum idem_sql_verdict *ret) {
     return idem_sql_update_version(conn, &row, "n", 1, NULL, ret, &err);
 }
 
-/* Read under the lock, then written: no two may have read the same. */
+/* Reads under the lock, then writes: no two processes may have read the same number. */
 static int crowd_lock(struct idem_sql conn, enum idem_sql_verdict *ret) {
     static const char *const column = "n";
     struct idem_sql_row row = crowd_row(0);
@@ -557,7 +557,7 @@ TEST(of_many_at_once_one_inserts_one_wins_and_none_is_lost) {
         }
         close(tally[0]);
         CHECK_INT(inserted, ROUNDS);
-        CHECK(won >= ROUNDS); /* an upsert behind a win sets it back */
+        CHECK(won >= ROUNDS); /* an upsert after a win sets the version back */
         CHECK_INT(db_askf(conn, "SELECT count(*) FROM work WHERE id >= %d AND id < %d",
                           1000 * (f.n + 1), 1000 * (f.n + 1) + ROUNDS),
                   ROUNDS);
@@ -597,7 +597,8 @@ static int crowd_delete(struct idem_sql conn, enum idem_sql_verdict *ret) {
     return idem_sql_delete(conn, &row, ret, &err);
 }
 
-/* Each in turn, all at once: one does it, the others are told so. */
+/* Each recipe in turn, by all processes at once: one does the work, the others see that it is
+ * done. */
 static int (*const turns[])(struct idem_sql conn,
                             enum idem_sql_verdict *ret) = {crowd_insert, crowd_move, crowd_delete};
 static int turn;

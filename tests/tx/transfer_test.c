@@ -1,11 +1,12 @@
 /*
- * Transfers between accounts from many processes, many of them asked for twice or more, while
- * clients are killed, sessions are ended at the server, and the server itself is killed and started
- * again. At the end each transfer has happened exactly once, and every account holds what the
- * transfers say, which are known from the seed alone.
+ * Transfers between accounts from many processes, many of them requested twice
+ * or more, while clients are killed, sessions are ended at the server, and the
+ * server itself is killed and restarted. At the end each transfer has happened
+ * exactly once, and every account holds the sum of the transfers, which follow
+ * from the seed alone.
  *
- * IDEM_SEED=N replays the transfers and who asks for them (not how they meet); IDEM_LONG=1 makes
- * 20,000 of them.
+ * IDEM_SEED=N replays the transfers and their requests (not how they meet);
+ * IDEM_LONG=1 makes 20,000 of them.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -21,21 +22,21 @@
 
 #define WORKERS 8
 #define ACCOUNTS 12
-#define OPENING 1000000 /* nobody runs out of money */
-#define TRIES 6000      /* of one transfer: the server is away for a while */
+#define OPENING 1000000 /* no account runs out of money */
+#define TRIES 6000      /* for one transfer: the server is away for a while */
 #define TEXT_MAX 64
 
-/* What a worker has in hand, for who comes after it. */
+/* The state of a worker, for its successor. */
 struct slot {
-    atomic_long id;      /* the transfer that is not known to be done, plus 1; 0: none */
+    atomic_long id;      /* the transfer that may not be done, plus 1; 0: none */
     atomic_long session; /* at the server; 0: none */
-    atomic_ulong turn;   /* what its random numbers are made of */
+    atomic_ulong turn;   /* the state of its random numbers */
 };
 
 /* Shared by all processes. */
 struct board {
-    atomic_long next;     /* the first transfer that nobody has taken */
-    atomic_bool troubled; /* everything that is to be killed was, at least once */
+    atomic_long next;     /* the first transfer that no worker has taken */
+    atomic_bool troubled; /* each kind of kill has happened at least once */
     struct slot slots[WORKERS];
     atomic_long firsts, duplicates, unknown, happened, again;
 };
@@ -46,13 +47,13 @@ static long transfers;
 static char url[1000];
 static struct idem_guard *guard;
 
-/* Transfers, as the seed has them. */
+/* Transfers, which follow from the seed. */
 
 struct transfer {
     long id;
     int from, to, amount;
-    bool turned;  /* the receiver's account is written first: so they deadlock */
-    bool by_hand; /* idem_tx_once() and a COMMIT of our own; otherwise idem_tx_call() */
+    bool turned;  /* the receiver's account is written first, so that transfers deadlock */
+    bool by_hand; /* idem_tx_once() and a COMMIT of the test's own; otherwise idem_tx_call() */
 };
 
 static uint64_t mix(uint64_t x) {
@@ -79,7 +80,7 @@ static void receipt(const struct transfer *t, char text[TEXT_MAX]) {
     snprintf(text, TEXT_MAX, "%ld: %d from %d to %d", t->id, t->amount, t->from, t->to);
 }
 
-/* The work of one. */
+/* The work of one transfer. */
 
 static int add(struct idem_sql conn, int account, int amount, struct idem_error *err) {
     char sql[100];
@@ -134,7 +135,7 @@ static int by_hand(struct idem_sql conn, const struct transfer *t, const struct 
     return rc;
 }
 
-/* Who asks is told the first result, whoever was first. */
+/* Every caller gets the first result, whichever worker was first. */
 static void answer_judge(const struct transfer *t, struct idem_tx_answer *answer) {
     char want[TEXT_MAX], got[TEXT_MAX];
 
@@ -167,7 +168,7 @@ static void leave(struct worker *w) {
     w->open = false;
 }
 
-/* A connection, if the server is there. */
+/* Makes a connection, if the server is up. */
 static bool reach(struct worker *w, struct idem_error *err) {
     if (w->open)
         return true;
@@ -186,7 +187,7 @@ static uint64_t draw(struct worker *w) {
                           atomic_fetch_add(&w->slot->turn, 1)));
 }
 
-/* One try. 0 with an answer, or what came between. */
+/* Makes one attempt. Returns 0 with a result, or the code of the failure. */
 static int transfer_try(struct worker *w, struct transfer *t, struct idem_error *err) {
     static const struct idem_tx_options options = {.backoff_min_ms = 1, .backoff_max_ms = 20};
     struct idem_tx_answer answer = {0};
@@ -211,7 +212,7 @@ static int transfer_try(struct worker *w, struct transfer *t, struct idem_error 
     return rc;
 }
 
-/* What a kill may bring about. All else is a fault. */
+/* The codes that a kill may cause. Any other is a fault. */
 static bool may_be(int rc) {
     return rc == IDEM_E_REFUSED || rc == IDEM_E_UNKNOWN || rc == IDEM_E_RETRY_TX ||
            rc == IDEM_E_TX_LOST;
@@ -225,7 +226,8 @@ static void transfer_do(struct worker *w, long id) {
     for (int i = 0; i < TRIES && may_be(rc); i++) {
         if (reach(w, &err))
             rc = transfer_try(w, &t, &err);
-        /* Whatever it was, a new connection is right; but who met another has a sound one. */
+        /* After most failures a new connection is right; but a transaction that conflicted with
+         * another left its connection sound. */
         if (rc != 0 && rc != IDEM_E_RETRY_TX && rc != IDEM_E_TX_LOST)
             leave(w);
         if (rc != 0 && !w->open)
@@ -236,7 +238,7 @@ static void transfer_do(struct worker *w, long id) {
     CHECK_INT(rc, 0);
 }
 
-/* One that is another's at this moment, or was done, or will be. */
+/* Returns a transfer that another worker has at this moment, or that was done, or will be. */
 static long somebody_elses(struct worker *w) {
     uint64_t x = draw(w);
     long id = atomic_load(&board->slots[x % WORKERS].id) - 1;
@@ -249,7 +251,7 @@ static void work(struct slot *slot) {
     struct idem_error err;
 
     for (;;) {
-        /* Who was here before may have been killed with one in hand. */
+        /* The worker's predecessor may have been killed during a transfer. */
         long id = atomic_load(&slot->id) - 1;
 
         if (id < 0)
@@ -257,7 +259,7 @@ static void work(struct slot *slot) {
         if (id >= transfers)
             break;
         atomic_store(&slot->id, id + 1);
-        /* The last transfers wait until all kinds of trouble were made, with a session to end. */
+        /* The last transfers wait until every kind of kill has happened, with a session to end. */
         while (id >= transfers / 10 * 9 && !atomic_load(&board->troubled)) {
             (void)reach(&w, &err);
             wait_step();
@@ -284,19 +286,19 @@ static pid_t worker_start(int i) {
     _exit(0);
 }
 
-/* The trouble. */
+/* The kills. */
 
 struct trouble {
-    pid_t pids[WORKERS]; /* 0: it is through */
+    pid_t pids[WORKERS]; /* 0: the worker is done */
     int left;
-    int clients, sessions, servers; /* killed */
+    int clients, sessions, servers; /* numbers of kills */
     struct idem_sql conn;
     bool open;
     uint64_t turn;
-    long seen; /* how many were done at the last kill */
+    long seen; /* how many transfers were done at the last kill */
 };
 
-/* A worker that was killed has a successor, which goes on with what it had. */
+/* A killed worker has a successor, which continues with its transfer. */
 static void workers_look(struct trouble *t) {
     int status;
     pid_t pid;
@@ -319,7 +321,8 @@ static void session_end(struct trouble *t, long session) {
         t->open = idem_sql_open(url, &t->conn, &err) == 0;
     if (!t->open || session == 0)
         return;
-    t->sessions += db_session_end(t->conn, session, &err) == 0; /* it may be gone already */
+    t->sessions +=
+        db_session_end(t->conn, session, &err) == 0; /* the session may have ended already */
 }
 
 static void server_bounce(struct trouble *t) {
@@ -347,17 +350,17 @@ static void trouble_make(struct trouble *t, int servers) {
     else
         session_end(t, atomic_load(&board->slots[who].session));
     usleep(1000 * (2 + (useconds_t)(x >> 32) % 20)); /* sleep: any moment will do */
-    /* Where all is slow, there are not more kills than work. */
+    /* On a slow machine, the kills must not outnumber the work. */
     for (int i = 0; i < 50 && done() - t->seen < WORKERS; i++)
         wait_step();
     t->seen = done();
 }
 
-/* The reckoning. */
+/* The final check. */
 
 static void tables_make(struct idem_sql conn) {
     db_do(conn, "CREATE TABLE account (id INTEGER PRIMARY KEY, balance BIGINT NOT NULL)");
-    /* Nothing but the guard keeps a transfer from being written down twice. */
+    /* Only the guard prevents a transfer from being written twice. */
     db_do(conn,
           "CREATE TABLE moved (id INTEGER, sender INTEGER, receiver INTEGER, amount INTEGER)");
     for (int i = 0; i < ACCOUNTS; i++)

@@ -1,5 +1,5 @@
-"""The programs of the release before this one, built from the repository's own history: of the commit that
-stands in the file `previous`. Built once, unoptimised, in a folder of the build.
+"""The programs of the release before this one, built from the repository's own history: of the commit named in the
+file `previous`. Built once, unoptimised, in a directory of the build.
 """
 import fcntl
 import os
@@ -29,7 +29,7 @@ def unpack(source, name, folder):
 
 
 def build(source, folder):
-    """Its idem; with the module beside it where this build has one."""
+    """Builds idem, and the module if this build has one; returns the directory."""
     if not shutil.which("git"):
         raise plain.Skip("there is no git to ask for the release before this one")
     name = commit()

@@ -1,8 +1,8 @@
-"""Many `idem run` of two releases on one store, some killed, written down for the judge of histories
+"""Many `idem run` of two releases on one store, some killed, logged for the judge of histories
 (tests/model/history.h).
 
-A key is run by either release, again and again. Its command writes what it does before it does it; what
-idem said comes by --verdict-fd. Whoever is killed is killed with its command.
+Either release runs a key, again and again. Its command logs each step before it happens; idem's verdicts
+come from --verdict-fd. A run is killed together with its command.
 """
 import collections
 import contextlib
@@ -18,8 +18,8 @@ import time
 from waiting import LIMIT, until
 
 LEASE_MS = 1000
-KEYS = 16  # new ones in each phase
-# The command line is the same in every run of a key: it is the fingerprint.
+KEYS = 16  # new keys in each phase
+# The command line is the same in every run of a key, because it is the fingerprint.
 COMMAND = '''
 note() { "$CHECK" --append "$LOG" "$OWNER" "$KEY" "$@"; }
 note claimed owner=$OWNER verdict=run attempt=$IDEM_ATTEMPT
@@ -29,7 +29,7 @@ if [ "$FAIL" != 0 ]; then note finish owner=$OWNER said=$FAIL; exit 1; fi
 note finish owner=$OWNER said=done digest=$OWNER-$IDEM_ATTEMPT
 echo $OWNER-$IDEM_ATTEMPT
 '''
-# kind of key: options of idem, what a failing command has idem say, the judge's policy
+# kind of key: options of idem, the finish of a failing command, the judge's policy
 KINDS = {
     "hold": (["--recover", "hold", "--on-failure", "release"], "release", "mode=replay recover=hold"),
     "rerun": (["--recover", "rerun", "--on-failure", "retry", "--attempts", "50", "--backoff", "1ms..10ms"], "fail",
@@ -55,7 +55,7 @@ class Storm:
             log.write(f"{time.monotonic_ns()} {actor} {key} {event} {names} .\n".encode())
 
     def choose(self, which):
-        """(program, owner, kind, key, fails, pause, when it is killed or None)"""
+        """Chooses (program, owner, kind, key, fails, pause, when it is killed or None)."""
         with self.lock:
             self.serial += 1
             kind, key = self.chance.choice(self.keys[-KEYS:] if self.chance.random() < 0.7 else self.keys)
@@ -67,7 +67,7 @@ class Storm:
         self.ask(*self.choose(which))
 
     def ask(self, name, owner, kind, key, fails="0", pause=0, kill=None):
-        """One idem, from its start to its end."""
+        """Runs one idem, from its start to its end."""
         env = {**os.environ, "CHECK": self.check, "LOG": self.log, "OWNER": owner, "KEY": key, "FAIL": fails,
                "PAUSE": str(pause)}
         with tempfile.TemporaryFile() as verdict, tempfile.TemporaryFile() as out:
@@ -93,7 +93,7 @@ class Storm:
             self.told(name, owner, key, verdict.read().decode().splitlines(), out.read().decode().strip())
 
     def told(self, name, owner, key, lines, out):
-        """What idem said at its end; what its command has noted stands there already."""
+        """Logs idem's verdict and finish; the command has logged its own lines already."""
         words = [line.split() for line in lines] or [["error"]]
         verdict = words[0][0]
         with self.lock:
@@ -110,7 +110,8 @@ class Storm:
                 self.note(owner, key, "finished", f"owner={owner} said={said} ack={ACKS[words[1][0]]}")
 
     def settle(self, which):
-        """An operator, of either release, frees what is uncertain: hold keys would come to rest."""
+        """An operator, of either release, frees uncertain records: otherwise all keys of the kind `hold` would come to
+        rest."""
         name = self.chance.choice(which)
         idem = [self.programs[name]]
         env = {**os.environ, "IDEM_AUDIT": "/dev/null"}
@@ -124,7 +125,7 @@ class Storm:
             self.seen[f"{name} settled"] += done.returncode == 0
 
     def phase(self, which, asks, threads=5):
-        """Both releases, or one of them, so often in each thread; with keys that are new and all those before."""
+        """Each thread runs keys `asks` times, new ones and all earlier ones, with both releases or one of them."""
         self.keys_add(KEYS)
 
         def work():
@@ -134,7 +135,7 @@ class Storm:
         self.settle(which)
 
     def ask_all(self, threads=5):
-        """When every lease is over: each key once more, by one release or the other."""
+        """When every lease is over, runs each key once more, with one release or the other."""
         listed = [self.programs["new"], "list", "--state", "running", "--json", "--store", self.url]
         until("every lease is over", lambda: not subprocess.run(listed, stdout=subprocess.PIPE, timeout=LIMIT,
                                                                 check=True).stdout)
@@ -148,7 +149,7 @@ class Storm:
         together(threads, work)
 
     def judge(self):
-        """(exit status, what the judge said)"""
+        """Returns the judge's exit status and its output."""
         done = subprocess.run([self.check, self.log], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=LIMIT, check=False)
         return done.returncode, done.stdout
@@ -163,7 +164,7 @@ def together(threads, work):
 
 
 def kill_all(process):
-    """With the command, which is in its session: idem gives it a group of its own."""
+    """Kills the run and its command, which is in the same session, but in a process group of its own."""
     children = subprocess.run(["ps", "-o", "pid=", "-s", str(process.pid)], stdout=subprocess.PIPE, text=True,
                               check=False).stdout.split()
     process.kill()

@@ -38,7 +38,7 @@ sys.argv[1:] = sys.argv[3 + len(STORES):]  # names of tests
 
 
 class Release:
-    """The programs of one release, on a store of both."""
+    """The programs of one release, on a store that both share."""
 
     def __init__(self, name, exe, url, folder):
         self.name, self.exe, self.url, self.folder, self.started = name, exe, url, folder, []
@@ -60,7 +60,7 @@ class Release:
         return self.started[-1]
 
     def records(self):
-        """By label, what `list` shows of each."""
+        """Returns the records of `list` by label."""
         rows = [json.loads(line) for line in self.idem("list", "--json").splitlines()]
         return {row["label"]: row for row in rows}
 
@@ -72,7 +72,7 @@ class Pair:
         self.new = Release("new", os.environ["IDEM_EXE"], url, folder)
 
     def both_ways(self):
-        """(who writes, who reads, a prefix for keys that nobody has used)"""
+        """Yields (writer, reader, a prefix for keys that were not used yet)."""
         for writer, reader in ((self.old, self.new), (self.new, self.old)):
             self.serial += 1
             with contextlib.suppress(FileNotFoundError):
@@ -92,7 +92,7 @@ class Pair:
 
 @contextlib.contextmanager
 def server_of(store, folder):
-    """The store's URL, and its server."""
+    """Yields the store's URL, and its server."""
     if store == "lmdb":
         yield "lmdb:" + folder + "/store", None
     elif store == "redis":
@@ -110,7 +110,7 @@ def pair(store):
         os.chmod(folder, 0o755)
         with server_of(store, folder) as (url, server):
             if store not in ("lmdb", "redis"):
-                server.migrate(old)  # the release before this one makes the tables, as it will have
+                server.migrate(old)  # the earlier release makes the tables, as on a real system
             both = Pair(store, url, old, folder, server)
             try:
                 yield both
@@ -137,7 +137,7 @@ def what_is_done_or_failed_is_read_by_the_other(both):
             check(said == b"%d\n" % attempt, said)
             time.sleep(0.01)  # sleep: longer than the back-off
         said = reader.once(k + "now", "echo $IDEM_ATTEMPT; exit 1", *retry, "1ms..1ms", status=1)
-        check(said == b"3\n", "it has failed for good, and is told so")
+        check(said == b"3\n", "the record has failed for good")
         for who, attempt in ((writer, 1), (reader, 2), (writer, 3)):
             check(who.once(k + "lock", "echo $IDEM_ATTEMPT", "--mode", "lock") == b"%d\n" % attempt, "the lock")
 
@@ -156,7 +156,7 @@ def who_runs_is_seen_and_wakes_the_other(both):
 
 @test
 def who_vanished_is_uncertain_or_run_again_by_the_other(both):
-    lease = ("--lease", "20s")  # time enough to ask while it lasts; that of both ways is waited for at once
+    lease = ("--lease", "20s")  # long enough to claim while it lasts; the leases of both ways are waited for at once
     ways = list(both.both_ways())
     for writer, reader, k in ways:
         for kind in ("hold", "rerun"):
@@ -188,7 +188,8 @@ def a_token_of_one_is_good_once_at_the_other(both):
 
 
 def alike(one, other):
-    """Times are told by the asker's clock and the store's: they are off by as long as the machine takes to read both."""
+    """Compares two values. Times come from two clocks, the command's and the store's, which are read one after the
+    other, so they may differ."""
     def time_of(value):
         return datetime.datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
     with contextlib.suppress(AttributeError, ValueError):
@@ -209,8 +210,8 @@ def both_show_the_same_of_all_of_it(both):
 
 @contextlib.contextmanager
 def gateways(both):
-    """(a shop, the ports of both before it)"""
-    # nginx's workers are www-data where this is root, and the embedded store must be theirs.
+    """Yields (a shop, the ports of two gateways in front of it)."""
+    # As root, nginx's workers are www-data, and the embedded store must be theirs.
     store = "lmdb:" + both.folder + "/gateway" if both.store == "lmdb" else both.old.url
     with shops.opened() as shop, contextlib.ExitStack() as stack:
         ports = {}
@@ -248,7 +249,7 @@ def gateways_of_both_under_load_let_each_order_through_once(both):
     answers = {}
 
     def ask(names, key):
-        def ended():  # while it runs, the others are told to come again
+        def ended():  # while it runs, the others get a refusal
             status, body, _ = shops.post(ports[random.choice(names)], key, key.encode())
             if status != 409:
                 answers.setdefault(key, set()).add((status, body))
@@ -257,7 +258,7 @@ def gateways_of_both_under_load_let_each_order_through_once(both):
 
     with gateways(both) as (shop, ports):
         for phase, names in enumerate((["old"], ["old", "new"], ["new"], ["old", "new"], ["old"])):
-            keys = [f"load-{phase}-{i}" for i in range(40)] * 4 + list(answers)  # and all those before
+            keys = [f"load-{phase}-{i}" for i in range(40)] * 4 + list(answers)  # and all earlier keys
             random.shuffle(keys)
 
             def work(names=names, keys=keys):
@@ -281,7 +282,7 @@ def consumers_of_both_handle_each_message_once(both):
     def consume(release):
         return subprocess.Popen(
             [release.exe, "consume", both.server.url, "--queue", "orders", "--key", "#body.id", "--store", release.url, "--lease", "20s",
-             "--exec", f"cat >>{handled}; sleep .01"],  # sleep: so that they are ended in the middle, mostly
+             "--exec", f"cat >>{handled}; sleep .01"],  # sleep: so that most consumers are ended in the middle
             env=release.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
 
@@ -297,7 +298,7 @@ def consumers_of_both_handle_each_message_once(both):
         both.server.ask_all([("XADD", "orders", "*", "body", json.dumps({"id": i}) + "\n") for i in more * 2 + ids[:20]])
         consumers = [consume(release) for release in which]
         until("half of them are handled", lambda: len(lines()) >= len(ids) - 20)
-        for consumer in consumers:  # in the middle of it: the next ones go on
+        for consumer in consumers:  # in the middle of it: the next consumers continue
             consumer.terminate()
         check([consumer.wait(LIMIT) for consumer in consumers] == [0] * len(consumers), "how they end")
     last = consume(both.new)
@@ -322,7 +323,7 @@ def under_load_with_kills_the_history_is_in_order(both):
     check(not load.odd, load.odd[:5])
     for name in ("old", "new"):
         check(load.seen[name + " run"] and load.seen[name + " replay"], f"{name} did not take part")
-    check(load.seen["killed"] and load.seen["again"], "nobody was killed, or nobody took over")
+    check(load.seen["killed"] and load.seen["again"], "no run was killed, or none took over")
 
 
 plain.main(pair, STORES)

@@ -1,5 +1,5 @@
-// A board as a busy gateway, or a consumer, has it after a quarter of an hour: what tests of the page's
-// looks give to it, since nobody waits that long.
+// The board of a busy gateway, or a consumer, after a quarter of an hour: the tests of the page's layout use it,
+// because no test can wait that long.
 const MINUTE = 60000;
 const VERDICTS = ['run', 'open', 'replay', 'duplicate', 'busy', 'mismatch', 'uncertain', 'dead', 'no_token', 'missing', 'malformed', 'signed',
   'signature_incomplete', 'signature_stale', 'signature_wrong', 'nonce_reused', 'store_error'];

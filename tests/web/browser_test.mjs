@@ -1,5 +1,5 @@
-// idem.js in Chromium, against the real gateway. Every page has a Content-Security-Policy that allows
-// its own scripts only, and an insecure origin.
+// idem.js in Chromium, with the real gateway. Every page has a Content-Security-Policy that allows only its own
+// scripts, and an insecure origin.
 import { hurry, later, Rig, runOn, shut } from './rig.mjs';
 import { check, eq, pause, test, until } from './tap.mjs';
 
@@ -30,14 +30,14 @@ async function formPage(options = {}, field = 'item-' + ++items, context = undef
   return tab;
 }
 
-// What the page has begun is done: its tasks in a row, and a request after all those before.
+// Waits until the page's work is done: its tasks in a row, and a request after all earlier ones.
 const barrier = (tab) => tab.evaluate(async () => {
   for (let i = 0; i < 3; i++) await new Promise((resolve) => setTimeout(resolve)); // sleep: none, a turn of its loop
   await fetch('/buy.html', { cache: 'no-store' });
   for (let i = 0; i < 3; i++) await new Promise((resolve) => setTimeout(resolve)); // sleep: none, a turn of its loop
 });
 
-// Out of the back/forward cache, where a page is not loaded again.
+// A page from the back/forward cache is not loaded again.
 async function back(tab) {
   const from = tab.url();
   await tab.evaluate(() => setTimeout(() => history.back())); // sleep: none, but after this call
@@ -58,7 +58,7 @@ test(async function thirty_clicks_on_a_slow_shop_are_one_order() {
   const tab = await shopPage(), before = rig.network.posts;
   await rig.whileShopStops(async () => {
     await hurry(tab, BUY, 30);
-    await until('some are sent', () => rig.network.posts >= before + 6); // more have to wait for a connection
+    await until('some are sent', () => rig.network.posts >= before + 6); // the rest wait for a connection
   });
   const all = await answered(tab, 30);
   eq((await rig.orders(tab.item)).length, 1, 'the number of orders');
@@ -68,7 +68,7 @@ test(async function thirty_clicks_on_a_slow_shop_are_one_order() {
 
 test(async function a_click_while_it_runs_is_told_so_and_comes_to_the_same_order() {
   const tab = await shopPage({ path: '/busy/orders', retries: 200 });
-  await tab.evaluate(() => { // it is told to wait for as long as a lease lasts; once a second it may ask, too
+  await tab.evaluate(() => { // the page has to wait for a whole lease; once a second it may ask, too
     const { get } = Headers.prototype;
     Headers.prototype.get = function (name) {
       return get.call(this, name) && (name === 'Retry-After' ? '1' : get.call(this, name));
@@ -98,7 +98,7 @@ test(async function a_lost_answer_is_asked_for_again() {
 
 test(async function cut_off_then_reloaded_then_clicked_is_one_order() {
   const tab = await shopPage({ retries: 0 });
-  rig.network.cuts = 20; // Chromium itself sends again on a connection that it had kept
+  rig.network.cuts = 20; // Chromium itself retries on a connection that it had kept
   await tab.click(BUY);
   eq(await answered(tab, 1), [{ error: 'TypeError' }]);
   await until('the order is there', async () => (await rig.orders(tab.item)).length === 1);
@@ -157,7 +157,7 @@ test(async function a_tab_that_is_duplicated_has_the_same_operation() {
   await rig.whileShopStops(async () => {
     await first.click(BUY);
     await rig.untilShopHasOne();
-    // What a browser's "duplicate tab" does: the session storage is copied.
+    // Like a browser's "duplicate tab": copies the session storage.
     [second] = await Promise.all([first.waitForEvent('popup'),
       first.evaluate(() => void window.open(location.href))]);
     await ready(second);
@@ -204,7 +204,7 @@ test(async function thirty_clicks_on_a_form_end_on_the_one_orders_page() {
   await shut(tab);
 });
 
-// The browser draws another boundary for each of the clicks.
+// The browser chooses another boundary for each click.
 test(async function clicks_on_a_plain_form_with_a_file_are_one_order() {
   const tab = await rig.tab('/buy.html');
   rig.backend.orders = [];
@@ -216,7 +216,7 @@ test(async function clicks_on_a_plain_form_with_a_file_are_one_order() {
   const before = rig.network.posts;
   const { x, y } = await tab.locator(BUTTON).boundingBox();
   rig.backend.holds = true;
-  for (let clicks = 1; clicks <= 3; clicks++) { // a browser that is hurried sends the last one only
+  for (let clicks = 1; clicks <= 3; clicks++) { // a hurried browser sends only the last one
     await tab.mouse.click(x + 5, y + 5);
     await until(`click ${clicks} is sent`, () => rig.network.posts >= before + clicks);
   }
@@ -349,12 +349,12 @@ test(async function a_refused_form_can_be_corrected_and_sent() {
   await tab.click(BUTTON);
   await answered(tab, 1);
   eq(await tab.innerText('[role=status]'), 'Not accepted.');
-  await tab.click(BUTTON); // even uncorrected it is a new one
+  await tab.click(BUTTON); // a new operation, even without a correction
   eq((await answered(tab, 2)).map(({ status, replayed }) => [status, replayed]), [[422, false], [201, false]]);
   await shut(tab);
 });
 
-// The button was locked, and is not any more; watch() comes before the click.
+// The button was locked, and is free again; watch() comes before the click.
 const watch = (tab) => tab.evaluate((where) => {
   const button = document.querySelector(where);
   new MutationObserver(() => (window.locked ||= button.disabled)).observe(button, { attributes: true });
@@ -424,7 +424,7 @@ for (const said of ['{"token":"t","expires_in":99999999}', '{"token":"t"}', '{"t
   const sentence = 'a_server_is_not_flooded_by_' + said.replace(/\W+/g, '_');
   test({ async [sentence]() {
     const tab = await rig.tab('/buy.html');
-    const begin = performance.now(), step = /:(0|"soon")/.test(said) ? 500 : Infinity; // the least between two
+    const begin = performance.now(), step = /:(0|"soon")/.test(said) ? 500 : Infinity; // the shortest time between two requests
     let asked = 0;
     await tab.route('**/token', (route) => {
       asked += 1;
@@ -433,8 +433,8 @@ for (const said of ['{"token":"t","expires_in":99999999}', '{"token":"t"}', '{"t
     await tab.goto(rig.origin + '/form.html');
     await ready(tab);
     await pause(300); // sleep: only time shows that no flood comes
-    await tab.click(BUTTON); // refused: no token of the gateway's
-    await pause(700); // sleep: as before
+    await tab.click(BUTTON); // refused: the gateway did not issue the token
+    await pause(700); // sleep: as above
     check(asked > 0 && asked < 6 + (performance.now() - begin) / step, `it was asked ${asked} times`);
     await shut(tab);
   } }[sentence]);
@@ -512,7 +512,7 @@ test(async function a_form_whose_token_is_refused_is_sent_with_another() {
   await shut(tab);
 });
 
-// A form of the test's own, guarded with these options; `status` is an element's id.
+// Makes a form of the test's own, guarded with these options; `status` is an element's id.
 async function ownPage(form, options = {}) {
   const tab = await rig.tab('/buy.html');
   rig.backend.orders = [];
@@ -527,7 +527,7 @@ async function ownPage(form, options = {}) {
 test(async function a_token_that_came_with_the_page_is_used() {
   const before = rig.network.tokens;
   for (const byFetch of [false, true]) {
-    const { token } = await (await fetch(`http://127.0.0.1:${rig.port}/token`)).json(); // past the network
+    const { token } = await (await fetch(`http://127.0.0.1:${rig.port}/token`)).json(); // without the network
     const tab = await ownPage(`<form method="post" action="/${byFetch ? 'fetched' : 'form'}">
       <input type="hidden" name="token" value="${token}"><button name="buy">Buy</button></form>`, { fetch: byFetch });
     await tab.click(BUTTON);
@@ -600,7 +600,7 @@ test(async function a_released_form_is_a_plain_one() {
   await tab.context().close();
 });
 
-// Signed requests, on an origin that browsers trust: others have no WebCrypto.
+// Signed requests, on an origin that browsers trust, because others have no WebCrypto.
 
 const signers = () => [
   { keyId: 'shop-1', bytes: [...rig.signers.secret], format: 'raw', algorithm: { name: 'HMAC', hash: 'SHA-256' } },
@@ -608,7 +608,7 @@ const signers = () => [
     bytes: [...rig.signers.pair.privateKey.export({ format: 'der', type: 'pkcs8' })] },
 ];
 
-// A page that has the key, which cannot be read from it.
+// A page that has the key, but cannot export it.
 async function signingPage({ bytes, format, algorithm, keyId }) {
   const item = 'item-' + ++items;
   const tab = await rig.tab(`${rig.secure}/buy.html?${new URLSearchParams({ item })}`);
@@ -632,7 +632,7 @@ test(async function what_a_page_signs_is_taken_once() {
         ['/signed/x?' + new URLSearchParams(), { method: 'POST', body: form }], ['/signed/x', { method: 'DELETE' }]]) {
         const request = await signRequest(url, window.how, init), again = request.clone();
         all.push((await fetch(request)).status, (await (await fetch(again)).json()).type);
-        // As it is, with its question mark.
+        // Unchanged, with its question mark.
         all.push((await fetch(await signRequest(new Request(url, init), window.how))).status);
       }
       return all;
@@ -687,12 +687,12 @@ test(async function a_lost_answer_to_a_signed_request_is_asked_for_again() {
   await shut(tab);
 });
 
-// Chromium sends by itself again what it had sent on a connection that was kept and is cut: the same
-// nonce. The gateway refuses that, and it is signed anew.
+// If a kept connection is cut, Chromium itself repeats the request, with the same nonce. The gateway refuses that, and
+// the page signs again.
 test(async function what_a_browser_sends_twice_by_itself_is_signed_anew() {
   const tab = await signingPage(signers()[1]);
   eq((await bought(tab)).status, 201);
-  await later(tab, 1200); // the next one is an order of its own
+  await later(tab, 1200); // so that the next click is an order of its own
   const before = rig.network.posts;
   rig.network.cuts = 1;
   const { status, attempts, replayed, signed } = await bought(tab);

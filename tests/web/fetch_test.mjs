@@ -1,5 +1,5 @@
-// idem.js in Node, against a server that misbehaves in every way. Node has no document: what a tab
-// would keep in its sessionStorage is kept in one that the test passes.
+// idem.js in Node, with a server that misbehaves in every way. Node has no document, so the test passes an object in
+// place of the tab's sessionStorage.
 import { File } from 'node:buffer';
 import { execFileSync } from 'node:child_process';
 import { webcrypto } from 'node:crypto';
@@ -11,7 +11,7 @@ globalThis.crypto ??= webcrypto; // Node 18 has it, but not as a global
 const SOURCE = new URL('../../web/idem.js', import.meta.url);
 let { idemFetch, forgetKey } = await import(SOURCE);
 
-// Each request is met by the next step of its path's script; the last one stays.
+// Each request gets the next step of its path's script; the last one stays.
 const scripts = new Map();
 const server = http.createServer((request, response) => {
   const script = scripts.get(request.url);
@@ -47,7 +47,7 @@ const cut = (_, request) => request.socket.destroy();
 const cutInBody = (response) => {
   response.writeHead(201, { 'Content-Length': 100 });
   response.write('{"id":');
-  setTimeout(() => response.destroy(), 30); // sleep: it breaks off in the middle, or before it
+  setTimeout(() => response.destroy(), 30); // sleep: the response breaks off in the middle, or before it
 };
 const never = () => {};
 
@@ -65,15 +65,15 @@ function tab(fails = false) {
 }
 
 const post = { method: 'POST', body: '{"item":"book"}', headers: { 'Content-Type': 'application/json' } };
-// Like a click: by default it is not sent again by itself.
+// Like a click: by default without retries.
 const click = (script, storage, options = {}) =>
   idemFetch(script.url, { ...post, retries: 0, storage, ...options });
 const fails = (promise) => promise.then(() => { throw new Error('it did not fail'); }, (error) => error);
 const reloaded = async () => ({ idemFetch, forgetKey } = await import(`${SOURCE}?${++paths}`));
 const different = (keys) => new Set(keys).size;
 
-// The time limits of idemFetch are the test's, which says when one is over: where this process stands still for a while,
-// they would be over before the answer is read.
+// The test controls the timeouts of idemFetch: if this process stood still for a while, they would end before it reads
+// the response.
 const LIMIT = 654321;
 async function withLimits(body) {
   const { setTimeout: real, clearTimeout: clear } = globalThis, limits = new Set();
@@ -145,7 +145,7 @@ test(async function an_answer_that_never_comes_is_given_up_and_asked_for_again()
 test(async function a_body_that_never_ends_is_given_up() {
   const script = scripted((response) => response.writeHead(200).write('a'));
   const error = await fails(click(script, tab(), { timeout: 300 }));
-  eq(error.name ?? 'TimeoutError', 'TimeoutError'); // Node 18 makes an empty object of it
+  eq(error.name ?? 'TimeoutError', 'TimeoutError'); // Node 18 turns it into an empty object
 });
 
 test(async function the_time_limit_is_not_the_pages() {
@@ -209,7 +209,7 @@ test(async function a_stored_503_is_not_asked_for_again() {
   eq(script.seen.length, 1);
 });
 
-// What must keep its key: a second click under a new one could do it twice.
+// After these failures the key stays: a second click under a new key could repeat the operation.
 for (const [name, step] of [
   ['uncertain', problem('uncertain', 409, false)],
   ['an_uncertain_504', problem('uncertain', 504, false)],
@@ -245,7 +245,7 @@ for (const word of ['uncertain', 'failed', 'mismatch'])
     eq(script.seen.length, 1);
   } }[word + '_is_not_tried_again']);
 
-// What ends it: the next one is another operation.
+// After these responses the operation has ended: the next click is another one.
 for (const [name, step] of [
   ['a_2xx', done],
   ['a_400', says(400)],
@@ -266,7 +266,7 @@ for (const [name, step] of [
   } }[sentence]);
 }
 
-// Nothing was done under it: the next click needs another one, however soon it comes.
+// Nothing was done under this key: the next click needs another one, however soon it comes.
 for (const [word, status] of [['token-refused', 403], ['key-malformed', 400], ['key-missing', 400]]) {
   const sentence = word.replace('-', '_') + '_ends_the_operation_at_once';
   test({ async [sentence]() {
@@ -322,7 +322,7 @@ test(async function a_named_operation_keeps_its_key_whatever_is_sent() {
   eq([...storage.map.keys()], ['idem:checkout']);
 });
 
-// A request that is signed proves itself once: each attempt needs its own.
+// A signed request proves itself once: each attempt needs a signature of its own.
 const signer = (seen = []) => Object.assign(async (request) => {
   const headers = new Headers(request.headers);
   headers.set('X-Nonce', String(seen.push(request.headers.get('Idempotency-Key'))));
@@ -422,7 +422,7 @@ test(async function an_abort_keeps_the_key_and_is_not_tried_again() {
 
 test(async function an_abort_ends_the_wait() {
   const script = scripted(says(503, { 'Retry-After': '30' })), storage = tab(), control = new AbortController();
-  const onRetry = () => setTimeout(() => control.abort(), 50); // sleep: it waits by then, or is about to
+  const onRetry = () => setTimeout(() => control.abort(), 50); // sleep: by then the call waits, or is about to
   eq((await fails(click(script, storage, { signal: control.signal, retries: 5, onRetry }))).name, 'AbortError');
   eq(script.seen.length, 1, 'requests');
   eq(storage.map.size, 1, 'keys kept');
@@ -454,7 +454,7 @@ test(async function a_form_with_a_file_is_the_same_bytes_again() {
   await click(script, storage, { body: form(), headers: {} });
   eq(different(script.keys()), 1, 'the number of keys');
   eq(script.seen[0].body, script.seen[1].body);
-  // After a reload the boundary is another, which the gateway does not count.
+  // After a reload the boundary differs, which the gateway does not compare.
   const bare = ({ body, headers }) => body.replaceAll(/boundary=(.*)/.exec(headers['content-type'])[1], '');
   eq(different(script.seen.map(bare)), 1, 'the number of bodies');
   const { body, headers } = script.seen[0];
@@ -488,13 +488,13 @@ test(async function a_storage_that_is_full_is_done_without() {
 test(async function a_storage_that_fills_up_is_not_believed_any_more() {
   const script = scripted(done), storage = tab();
   const { setItem } = storage;
-  // Room for the key, and none for how long it lingers.
+  // The storage has room for the key, but none for the time that it lingers.
   storage.setItem = (name, value) => {
     if (/\n./.test(value)) throw new Error('quota');
     setItem(name, value);
   };
   await click(script, storage, { linger: 100 });
-  await pause(150); // sleep: longer than it lingers
+  await pause(150); // sleep: longer than the key lingers
   await click(script, storage, { linger: 0 });
   eq(different(script.keys()), 2, 'the number of keys');
 });

@@ -1,5 +1,4 @@
-// The shop's page in Chromium, served as `make run` serves it. IDEM_SHOTS, if set, is a folder for
-// pictures of it.
+// The shop's page in Chromium, served as by `make run`. IDEM_SHOTS, if set, is a directory for pictures of it.
 import http from 'node:http';
 import path from 'node:path';
 import { countFetches, fetches, hurry, later, Rig, runOn, shut, timePasses } from './rig.mjs';
@@ -7,12 +6,12 @@ import { check, eq, test, until } from './tap.mjs';
 
 const rig = new Rig();
 
-// random: what the page's Math.random gives; 0 is a network that loses all it may.
+// random: the value of the page's Math.random; 0 is a network that loses as many responses as it may.
 async function open({ random, path: where = '/', ...options } = {}) {
   const context = await rig.browser.newContext(options);
   await rig.stopClock(context);
   await countFetches(context);
-  await context.addInitScript(() => { // a new row is marked for 6 s, in which a busy machine may not come to look
+  await context.addInitScript(() => { // a new row is marked for 6 s, and a busy machine may check later
     const real = window.setTimeout.bind(window);
     window.setTimeout = (work, ms, ...rest) => (ms === 6000 ? 0 : real(work, ms, ...rest));
   });
@@ -31,13 +30,13 @@ const counts = async (tab) => Promise.all(['clicks', 'requests', 'replays', 'ord
 const placed = (tab) => until('it is placed', async () =>
   /^Order (\d+) is placed/.exec(await tab.textContent('#status')));
 
-// waitForURL fails where a click has ended the navigation of the one before.
+// waitForURL fails if a click has ended the navigation of an earlier click.
 async function arrived(tab, where) {
   await until('it has arrived', () => new URL(tab.url()).pathname === where);
   await tab.waitForSelector('.answer h1');
 }
 
-// Past the browser, as a program asks the gateway.
+// Without the browser, like a program that uses the gateway.
 const ask = (method, where, headers = {}, body = '') => new Promise((resolve, reject) => {
   const { host, port } = new URL(rig.page);
   http.request({ host: '127.0.0.1', port, method, path: where, agent: false, headers: {
@@ -114,7 +113,7 @@ for (const javaScriptEnabled of [true, false]) {
     const orders = await rig.orders(item);
     eq(orders.length, 1, 'the number of orders');
     eq(await tab.textContent('h1'), `Order ${orders[0].id} is placed`);
-    await tab.reload(); // the form is sent again
+    await tab.reload(); // this sends the form again
     eq(await tab.textContent('h1'), `Order ${orders[0].id} is placed`);
     eq((await rig.orders(item)).length, 1, 'the number of orders after a reload');
     await tab.click('text=Back to the shop');
@@ -124,7 +123,7 @@ for (const javaScriptEnabled of [true, false]) {
   } }[sentence]);
 }
 
-// A page that comes with a token in a hidden field, for the person in this tab or for somebody else.
+// A page with a token in a hidden field, for the person in this tab or for another one.
 async function openHidden(tab, item, issued = undefined) {
   const [{ name, value }] = await tab.context().cookies();
   issued ??= await token({ Cookie: `${name}=${value}` });
@@ -199,7 +198,7 @@ test(async function the_form_with_a_token_is_locked_while_it_is_sent_and_thirty_
   await tab.fill('#token-form [name=item]', 'wax');
   await rig.whileShopStops(async () => {
     await hurry(tab, TOKEN_BUTTON, 30);
-    await tab.waitForSelector(TOKEN_BUTTON + ':disabled'); // by a timer, which the browser runs after the clicks
+    await tab.waitForSelector(TOKEN_BUTTON + ':disabled'); // a timer disables it, and the browser runs that after the clicks
     eq(await tokenStatus(tab), 'Sending…', 'while it is sent');
   });
   await tab.waitForSelector(TOKEN_BUTTON + ':enabled');
@@ -242,7 +241,7 @@ test(async function the_form_with_a_token_can_be_sent_again_after_an_error() {
 test(async function without_javascript_the_form_with_a_token_says_what_it_needs() {
   const tab = await open({ javaScriptEnabled: false });
   check(await tab.isDisabled(TOKEN_BUTTON), 'it can be sent');
-  // Playwright's browser does not run scripts, but does not show a noscript either.
+  // Playwright's browser does not run scripts, but does not show a noscript element either.
   check(/fetches its token by JavaScript/.test(await tab.textContent('#token-form noscript')), 'it does not say why');
   await shut(tab);
 });
@@ -338,9 +337,9 @@ test(async function the_ledger_is_not_read_while_nobody_looks() {
   }, hidden);
   await until('it is read', reads);
   await look(true);
-  await timePasses(tab, 1200); // sleep: the one that was due comes within this time, if at all
+  await timePasses(tab, 1200); // sleep: a read that was due comes within this time, if at all
   const before = await reads();
-  await timePasses(tab, 1200); // sleep: longer than what is between two; of reads that do not come only time can tell
+  await timePasses(tab, 1200); // sleep: longer than the interval; only time shows that no reads come
   eq(await reads(), before, 'the number of reads');
   await look(false);
   await until('it is read again', async () => (await reads()) > before + 1);

@@ -1,9 +1,9 @@
-// Chromium, a network that can be cut, and behind it the real gateway, which issues the tokens and asks
-// for signatures, before the shop (with its page, as `make run` serves it) and before a small backend for
-// forms; all in a temporary folder, on free ports of loopback. What was started is ended by its pid.
+// Chromium, a network that the test can cut, and behind it the real gateway, which issues the tokens and verifies
+// signatures, in front of the shop (with its page, as `make run` serves it) and of a small backend for forms; all in a
+// temporary directory, on free ports of loopback. The rig ends each process that it started by its pid.
 // From the environment:
 //   IDEM_HTTP_MODULE, IDEM_SHOP   the module and the shop
-//   IDEM_WEB_MODULES              the folder with node_modules
+//   IDEM_WEB_MODULES              the directory with node_modules
 import { spawn } from 'node:child_process';
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import fs from 'node:fs';
@@ -15,7 +15,7 @@ import path from 'node:path';
 import { eq, report, run, until } from './tap.mjs';
 
 const HERE = path.dirname(new URL(import.meta.url).pathname);
-const NAME = 'shop.test'; // not loopback's own name: an insecure origin, as a page on a bare IP is
+const NAME = 'shop.test'; // not localhost: an insecure origin, like a page on a bare IP address
 const PAGE = 'page.shop.test'; // the shop's own page
 export const need = (name) => {
   if (!process.env[name]) throw new Error(`${name} is not set`);
@@ -46,11 +46,11 @@ export async function freePort() {
   }
 }
 
-// The way to the gateway. cuts: how many answers to a POST are lost yet; the request gets through.
+// The network in front of the gateway. cuts: how many more responses to a POST are lost; the request gets through.
 class Network {
   cuts = 0;
   posts = 0;
-  tokens = 0; // asked for
+  tokens = 0; // the number of requests for a token
   sockets = new Set();
 
   async open(target) {
@@ -66,7 +66,7 @@ class Network {
       socket.on('error', () => {}).on('close', () => {
         this.sockets.delete(socket);
         near.destroy();
-        far.end(); // what was sent arrives
+        far.end(); // the bytes so far arrive
       });
     }
     near.on('data', (data) => {
@@ -87,10 +87,10 @@ class Network {
   }
 }
 
-// Takes forms: one order for each that reaches it.
+// A backend for forms: each form that reaches it is one order.
 class Backend {
   orders = [];
-  answer = undefined; // instead of an order, once
+  answer = undefined; // the response that replaces one order
   holds = false; // orders wait until release()
   held = [];
 
@@ -192,7 +192,7 @@ http {
 const ended = (child) => new Promise((resolve) =>
   child.exitCode === null && child.signalCode === null ? child.once('exit', resolve) : resolve());
 
-// Who signs: a secret that both ends have, and a pair, of which the gateway has the public key only.
+// The signers: a secret that both ends have, and a key pair, of which the gateway has only the public key.
 class Signers {
   secret = randomBytes(32);
   pair = generateKeyPairSync('ed25519');
@@ -235,7 +235,7 @@ export class Rig {
     this.browser = await this.launch('/usr/bin/chromium-headless-shell');
   }
 
-  // A new person in Chromium as people have it, with a back/forward cache.
+  // Chromium with its user interface and a back/forward cache, with an empty profile.
   async contextWithCache() {
     this.wholeBrowser ??= await this.launch('/usr/bin/chromium');
     const context = await this.wholeBrowser.newContext();
@@ -247,7 +247,7 @@ export class Rig {
     const { chromium } = createRequire(need('IDEM_WEB_MODULES') + '/')('playwright-core');
     return chromium.launch({
       executablePath,
-      chromiumSandbox: false, // it sees no pages but ours
+      chromiumSandbox: false, // it loads only pages of these tests
       args: ['--disable-gpu', `--host-resolver-rules=MAP *${NAME} 127.0.0.1, MAP localhost 127.0.0.1, ` +
         'MAP * ~NOTFOUND'],
       ignoreDefaultArgs: ['--disable-back-forward-cache'],
@@ -257,14 +257,14 @@ export class Rig {
 
   start(name, command, args) {
     const log = fs.openSync(path.join(this.folder, name + '.out'), 'a');
-    // It ends with us, however we end.
+    // The child ends with this process, however it ends.
     const child = spawn('setpriv', ['--pdeathsig', 'TERM', command, ...args], { stdio: ['ignore', log, log] });
     fs.closeSync(log);
     this.children.push(child);
     return child;
   }
 
-  // For its owner's eyes only.
+  // Only the owner may read the file.
   write(name, text) {
     const file = path.join(this.folder, name);
     fs.writeFileSync(file, text, { mode: 0o600 });
@@ -294,7 +294,7 @@ export class Rig {
     await this.openNginx(nginxConf(this.folder, this.port, this.shop, this.backend.port), '/idem.js');
   }
 
-  // It is there once it answers for a path.
+  // The gateway is up once it responds.
   async openNginx(text, where) {
     const conf = this.write('nginx.conf', text);
     const nginx = this.nginx = this.start('nginx', '/usr/sbin/nginx', ['-p', this.folder, '-c', conf]);
@@ -304,7 +304,7 @@ export class Rig {
     });
   }
 
-  // While the shop takes no orders. It is the process itself that setpriv(1) has become.
+  // The shop takes no orders meanwhile. setpriv(1) has become the shop, so the pid is right.
   async whileShopStops(work) {
     this.shopProcess.kill('SIGSTOP');
     try {
@@ -314,18 +314,18 @@ export class Rig {
     }
   }
 
-  // The gateway has claimed a request and sent it to the shop, which has not read it: it stands still.
+  // True if the gateway has claimed a request and sent it to the shop, which is stopped and has not read it.
   async untilShopHasOne() {
     const port = ':' + this.shop.toString(16).toUpperCase().padStart(4, '0');
     await until('the shop has a request', () => fs.readFileSync('/proc/net/tcp', 'latin1').split('\n').some((line) => {
-      // 01: connected; where the shop listens the number is that of connections. Then bytes to send, and to read.
+      // 01: connected; for a listening socket the numbers count connections. Then bytes to send, and to read.
       const [, local, , state, queues] = line.trim().split(/ +/);
       return local?.endsWith(port) && state === '01' && !queues.endsWith(':00000000');
     }));
   }
 
-  // A page's time of day stands still until later(): what a click is taken for depends on when it came. Where
-  // pages sign it goes on, since the gateway compares it with its own.
+  // A page's time of day stands still until later(), because the time of a click decides about its meaning. On pages
+  // that sign it runs, because the gateway compares the timestamp with its own time.
   async stopClock(context) {
     await context.addInitScript(([began, signs]) => {
       const real = Date.now;
@@ -334,13 +334,13 @@ export class Rig {
         try {
           return now + Number(sessionStorage.getItem('clock of the test') ?? 0);
         } catch {
-          return now; // a document that has no storage
+          return now; // a document without storage
         }
       };
     }, [Date.now(), this.secure && new URL(this.secure).hostname]);
   }
 
-  // A tab of a new person's, unless it is another one of a person who is there.
+  // Opens a tab of a new person, or with `context` another tab of the same one.
   async tab(page, context) {
     if (!context) await this.stopClock((context = await this.browser.newContext()));
     const tab = await context.newPage();
@@ -351,7 +351,7 @@ export class Rig {
     return tab;
   }
 
-  // What the shop has of an item, asked past the gateway.
+  // The shop's orders of an item, read without the gateway.
   async orders(item) {
     const all = await (await fetch(`http://127.0.0.1:${this.shop}/orders`)).json();
     return all.filter((order) => order.item === item);
@@ -376,8 +376,7 @@ export class Rig {
 export const later = (tab, ms) => tab.evaluate((more) => sessionStorage.setItem('clock of the test',
   Number(sessionStorage.getItem('clock of the test') ?? 0) + more), ms);
 
-// Requests of a page are counted where it makes them, from its beginning: those that Playwright tells of come when they
-// come.
+// Counts the requests of a page inside the page, from its beginning, because Playwright's events come late.
 export const countFetches = (context) => context.addInitScript(() => {
   const real = window.fetch.bind(window);
   window.fetched = [];
@@ -387,7 +386,7 @@ export const countFetches = (context) => context.addInitScript(() => {
   };
 });
 export const fetches = (tab, end) => tab.evaluate((last) => window.fetched.filter((url) => url.endsWith(last)).length, end);
-// sleep: by the page's own timer, behind those of it that are due before; the caller has the reason
+// sleep: by the page's own timer, after its timers that are due before; the caller gives the reason
 export const timePasses = (tab, ms) => tab.evaluate((time) => new Promise((resolve) => setTimeout(resolve, time)), ms);
 
 export async function shut(...tabs) {
@@ -397,14 +396,14 @@ export async function shut(...tabs) {
   }
 }
 
-// Mouse clicks of a person in a hurry: what is below the pointer gets them, enabled or not.
+// Mouse clicks in a hurry: the element below the pointer gets them, enabled or not.
 export async function hurry(tab, where, times) {
   await tab.locator(where).scrollIntoViewIfNeeded();
   const { x, y } = await tab.locator(where).boundingBox();
   for (let i = 0; i < times; i++) await tab.mouse.click(x + 5, y + 5);
 }
 
-// All tests of a file: each fails alone, but a rig that does not start fails them all.
+// Runs all tests of a file: each fails alone, but if the rig does not start, all fail.
 export async function runOn(rig) {
   process.on('SIGTERM', () => rig.close().finally(() => process.exit(1)));
   try {

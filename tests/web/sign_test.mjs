@@ -1,5 +1,5 @@
-// Signed requests: idem-sign.js in Node, the real gateway, the C library (tests/sign/peer.c), and an
-// implementation of RFC 9421 that is nobody's of us. What each of them signs, the others take.
+// Signed requests: idem-sign.js in Node, the real gateway, the C library (tests/sign/peer.c), and an independent
+// implementation of RFC 9421. Each accepts the signatures of the others.
 import { spawnSync } from 'node:child_process';
 import { createHash, randomUUID, webcrypto } from 'node:crypto';
 import { createRequire } from 'node:module';
@@ -29,7 +29,7 @@ const told = async (response) => {
 const answer = async (...request) => told(await fetch(...request));
 const fails = (promise) => promise.then(() => { throw new Error('it did not fail'); }, (error) => error);
 
-// Once, and not a second time.
+// A signed request passes once, and not a second time.
 async function isTaken(path, how, init, what) {
   const request = await signRequest(at(path), how, init);
   const again = request.clone();

@@ -1,4 +1,4 @@
-// The status page in Chromium, before the real gateway. IDEM_SHOTS, if set, is a folder for pictures of it.
+// The status page in Chromium, in front of the real gateway. IDEM_SHOTS, if set, is a directory for pictures of it.
 import http from 'node:http';
 import path from 'node:path';
 import { board } from './board.mjs';
@@ -7,7 +7,7 @@ import { check, eq, test, until } from './tap.mjs';
 
 const HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>';
 
-// Answers, hangs (and says nothing), or breaks off in the middle: as the path says.
+// A backend that responds, hangs, or breaks off in the middle, depending on the path.
 class Backend {
   held = [];
 
@@ -75,7 +75,7 @@ http {
 
   figures = async () => (await fetch(`http://127.0.0.1:${this.port}/status?format=json`)).json();
 
-  // The records are counted when a worker begins.
+  // A new worker counts the records.
   async count(condition) {
     process.kill(this.nginx.pid, 'SIGHUP');
     await until('the records are counted', async () => condition((await this.figures()).stores[0].records ?? {}));
@@ -84,7 +84,7 @@ http {
 
 const rig = new StatusRig();
 
-// figures: what the page is told instead of the gateway's own.
+// figures: the JSON that the page gets instead of the gateway's own.
 async function open(where, { figures, ...options } = {}) {
   const context = await rig.browser.newContext(options);
   if (figures) await context.route('**/*?format=json', (asked) => asked.fulfill({ json: figures() }));
@@ -147,7 +147,7 @@ test(async function hostile_text_is_shown_as_text() {
   await over(tab);
 });
 
-// Headers are sent as bytes: the label is UTF-8. The page may not show what reorders it, or what nobody sees.
+// Headers are bytes: the label is UTF-8. The page must not show characters that reorder it, or that are invisible.
 test(async function what_nobody_sees_in_a_label_is_shown_as_its_code() {
   const tab = await open('/status');
   const label = Buffer.from('order \u202e7\u200b\u{e0041}').toString('latin1');
@@ -221,7 +221,7 @@ test(async function an_operator_forgets_one_on_a_phone_and_says_that_he_knows_wh
   await tab.getByRole('button', { name: 'Forget it' }).click();
   await tab.locator('#said', { hasText: 'Forgotten.' }).waitFor();
   await tab.locator('#close').click();
-  eq(await rig.post('/payments/cut', 'cut2'), 502); // it ran anew
+  eq(await rig.post('/payments/cut', 'cut2'), 502); // it ran again
   await over(tab);
 });
 
@@ -243,7 +243,7 @@ test(async function a_server_that_is_away_is_told_so_and_nobody_asks_while_nobod
   await tab.locator('#live[data-state=away]', { hasText: 'what you see is old' }).waitFor();
   await tab.context().setOffline(false);
   await tab.locator('#live[data-state=live]').waitFor();
-  tab.complaints.length = 0; // of the network
+  tab.complaints.length = 0; // complaints about the network
   const asked = () => fetches(tab, '');
   const look = (hidden) => tab.evaluate((value) => {
     Object.defineProperty(document, 'hidden', { value, configurable: true });
@@ -251,14 +251,14 @@ test(async function a_server_that_is_away_is_told_so_and_nobody_asks_while_nobod
   }, hidden);
   await look(true);
   const before = await asked();
-  await timePasses(tab, 2300); // sleep: it asks each second or two; of requests that do not come only time can tell
+  await timePasses(tab, 2300); // sleep: the page asks every second or two; only time shows that no requests come
   eq(await asked(), before, 'requests while nobody looks');
   await look(false);
   await until('it asks again', async () => (await asked()) > before);
   await over(tab);
 });
 
-// Pictures are for people; that nothing sticks out is for everybody.
+// Pictures are for people; the check that nothing sticks out always runs.
 const LOOKS = {
   operator: { figures: () => board({ admin: '0'.repeat(64) }), says: /^23 runs vanished/ },
   well: { figures: () => board({ uncertain: 0 }), says: /^All well|^The store was away/ },

@@ -25,7 +25,7 @@ export function check(condition, what) {
   if (!condition) throw new Error(what);
 }
 
-// sleep: each call of it says why
+// sleep: each caller gives the reason
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export async function until(what, condition) {

@@ -1,5 +1,5 @@
-// What a page in TypeScript writes; types_test.mjs compiles it, and does not run it. What is said to be
-// an error must be one.
+// The code of a page in TypeScript; types_test.mjs compiles it, and does not run it. A line after @ts-expect-error
+// must be an error.
 import { forgetKey, guardForm, idemFetch, signRequest as lazily } from '../../web/idem.js';
 import { signRequest } from '../../web/idem-sign.js';
 import type { SignOptions } from '../../web/idem-sign.js';
@@ -54,7 +54,7 @@ guardForm(form, { text: { finished: '' } });
 guardForm(form, { key: 'k' });
 // @ts-expect-error: a form, or nothing
 guardForm(document.body);
-// @ts-expect-error: what was never said is not known
+// @ts-expect-error: a name that was not declared is not known
 void buy.idem;
 // @ts-expect-error: a secret is bytes
 void signRequest('/orders', { keyId: 'a', key: 'secret' });

@@ -1,7 +1,7 @@
-"""RabbitMQ and Redis Streams, as their publishers and operators see them: one face for both.
+"""RabbitMQ and Redis Streams, for publishers and operators: one interface to both.
 
-Behind `url` neither a server nor a consumer that stands still for ten seconds is taken for lost: a burial that is
-not answered would be made again. `plain_url` has no options.
+With `url` a server or a consumer that stands still for ten seconds does not count as lost: a burial without a response
+would be repeated. `plain_url` has no options.
 """
 import os
 import re
@@ -15,7 +15,7 @@ from redisserver import RedisError
 
 
 class Letter:
-    """A message as it lies in a queue."""
+    """A message in a queue."""
 
     def __init__(self, body, headers, message_id=None):
         self.body, self.headers, self.message_id = body, headers, message_id
@@ -25,7 +25,7 @@ class Letter:
 
 
 class Rabbit:
-    """The server; `kind` is of the queues that it makes. It is asked nothing while it is down."""
+    """The server; `kind` is the kind of the queues that it makes. No request is sent while it is down."""
     name = "rabbit"
     patience = "?heartbeat=60s&connect_timeout=60s"
     password = "a:b@c/d?e"
@@ -52,7 +52,7 @@ class Rabbit:
         self.server.stop()
 
     def settle(self):
-        """What is declared by now outlives a kill(); RabbitMQ 3.10 writes it down some seconds later."""
+        """Makes sure that all queues so far survive a kill(); RabbitMQ 3.10 writes them down some seconds later."""
         self.locked(self.server.settle)
 
     def kill(self):
@@ -81,7 +81,7 @@ class Rabbit:
         self.locked(self.server.delete, queue)
 
     def publish(self, queue, body, headers=None, message_id=None):
-        """Returns when it is safe."""
+        """Returns when the message is safe."""
         self.locked(self.server.publish, queue, body, message_id or "", headers)
 
     def publish_many(self, queue, bodies):
@@ -91,11 +91,11 @@ class Rabbit:
             self.server.confirm()
 
     def count(self, queue):
-        """Those that wait, without those in somebody's hands; None: there is no such queue."""
+        """Returns the number of waiting messages, without unacknowledged ones; None: there is no such queue."""
         return self.locked(self.server.count, queue)
 
     def take(self, queue):
-        """All that waits in a queue, taken out of it."""
+        """Takes all waiting messages out of a queue."""
         found = []
         with self.lock:
             while self.server.count(queue):
@@ -168,7 +168,7 @@ class Stream:
         self.server.ask_all([("XADD", queue, "*", "body", body) for body in bodies])
 
     def count(self, queue):
-        """Those that are not done with: pending, and not delivered yet."""
+        """Returns the number of unfinished messages: pending ones, and those not delivered yet."""
         if not self.ask("EXISTS", queue):
             return None
         return len(self.server.pending(queue)) + self.server.unread(queue)
@@ -183,7 +183,8 @@ class Stream:
 
 
 def kinds():
-    """Which are to be tested: IDEM_BROKER is rabbit or stream, IDEM_BROKER_KINDS the kinds of queues."""
+    """Returns the broker and the kinds of queues to test: IDEM_BROKER is rabbit or stream, IDEM_BROKER_KINDS the kinds
+    of queues."""
     name = os.environ.get("IDEM_BROKER", "rabbit")
     return name, re.split(r"[ ,]+", os.environ.get("IDEM_BROKER_KINDS", "quorum" if name == "rabbit" else "stream"))
 

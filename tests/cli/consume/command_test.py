@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""idem consume as a command: flags, signals, what it says and what it keeps to itself. Prints TAP."""
+"""idem consume as a command: flags, signals, its messages, and the secrets that it must not show. Prints TAP."""
 import pty
 import select
 import sys
@@ -25,7 +25,7 @@ def sigterm_waits_for_what_is_handled_and_gives_back_what_was_not_begun(rig):
     gate.open()
     eq(consumer.end(), 0, "how it ended")
     check(consumer.has("stopping") and consumer.has("run done record=", 1), consumer.said())
-    eq(effects.keys(), keys[:1], "what was done")
+    eq(effects.keys(), keys[:1], "the effects")
     until("three are left", lambda: queue.count() == 3)
     consumer = rig.consume(queue, *FAST, "--exec", effects.line(), store=store)
     effects.wait(4)
@@ -36,7 +36,7 @@ def sigterm_waits_for_what_is_handled_and_gives_back_what_was_not_begun(rig):
 @test
 def a_second_sigterm_ends_what_is_handled_and_that_is_no_failure(rig):
     queue, effects, store, key = rig.queue(), rig.effects(), rig.lmdb(), rig.key()
-    # sleep: what is ended by the test, and else outlives it
+    # sleep: the test ends the handler, which would otherwise outlive it
     consumer = rig.consume(queue, *FAST, "--drain", "10m", "--exec", f"{effects.line()}; exec sleep 600", store=store)
     queue.publish(key)
     effects.wait(1)
@@ -75,7 +75,7 @@ def a_stop_gives_up_what_only_waits_for_its_time(rig):
     until("it is still there", lambda: queue.count() == 1)
 
 
-# What it says.
+# Messages.
 
 
 @test
@@ -85,7 +85,7 @@ def sigusr1_reports_the_counts_and_so_does_sighup(rig):
     for _ in range(3):
         queue.publish(key)
     consumer.wait_for("duplicate record=", times=2)
-    check(not consumer.sum(), "not asked for yet")
+    check(not consumer.sum(), "not requested yet")
     for lines, number in enumerate((signal.SIGUSR1, signal.SIGHUP), 1):
         consumer.signal(number)
         consumer.wait_for(r"fetched \d+, ", times=lines)
@@ -167,7 +167,7 @@ def on_a_terminal_one_line_shows_how_it_goes(rig):
     check(b"run done" not in seen, "no line for what is expected")
 
 
-# What it keeps to itself.
+# Secrets.
 
 
 def title_of(consumer):
@@ -198,14 +198,14 @@ def a_wrong_password_is_told_and_not_shown(rig):
     url = rig.broker.url.replace(rig.broker.password_in_url, "quite-wrong")
     consumer = rig.consume(rig.queue(), *FAST, "--exec", "true", url=url)
     consumer.wait_for(r"(?i)access|refuse|password|login|WRONGPASS")
-    check(consumer.running(), "somebody may mend it")
+    check(consumer.running(), "an operator may correct it")
     consumer.stop()
     check("quite-wrong" not in consumer.said(), consumer.said())
     said = rig.idem("dead", "list", url, "--queue", "nothing", status=69)
     check("quite-wrong" not in said and said.strip(), said)
 
 
-# What it refuses.
+# Refusals.
 
 
 @test

@@ -1,6 +1,6 @@
 /*
- * What `idem consume` says of a message: the fields of every log line of ours, in their order, and
- * what to do where somebody has to.
+ * The log lines of `idem consume` for a message: their fields, in order, and
+ * the hint for the operator if one must act.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #define HASH "31b2584f6d5d5eadbeef31b2584f6d5d5eadbeef31b2584f6d5d5eadbeef0123"
 
-/* What stderr gets of one report. */
+/* The text that one report writes to stderr. */
 static const char *said(enum consume_log_level level, const struct queue_report *report) {
     struct consume_log log = {.level = level};
     static char text[4096];

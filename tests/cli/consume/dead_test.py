@@ -25,7 +25,8 @@ class Grave:
         return self.look(*words) if words[0] in ("list", "show") and status == 0 else self.ask(*words, status=status)
 
     def look(self, *words):
-        """It gives up after ten seconds, and may stand still for as long; a look can be taken again."""
+        """The command gives up after ten seconds, and a busy machine may stand still for that long, so this tries
+        again."""
         def answer():
             try:
                 return self.ask(*words)
@@ -40,7 +41,7 @@ class Grave:
                              *words[1:], status=status)
 
     def holds(self, letters, messages):
-        """What was looked at is back a moment later."""
+        """Messages that were only shown are back in the queue a moment later."""
         until(f"{letters} letters, and {messages} messages", lambda: (self.queue.dead_count(), self.queue.count()) == (letters, messages))
 
     def numbers(self):
@@ -92,7 +93,7 @@ def what_is_not_there_is_said(rig):
 def one_is_requeued_and_handled_as_if_it_were_new(rig):
     grave, effects = Grave(rig, 3), rig.effects()
     got = f"{rig.folder}/{rig.fresh('got')}"
-    check("1 requeued" in grave.dead("requeue", "--number", 2), "it says so")
+    check("1 requeued" in grave.dead("requeue", "--number", 2), "the output names it")
     grave.holds(2, 1)
     consumer = rig.consume(grave.queue, *FAST, "--exec", f"echo $IDEM_HEADERS >{got}; {effects.line()}", store=grave.store)
     effects.wait(1)
@@ -102,7 +103,7 @@ def one_is_requeued_and_handled_as_if_it_were_new(rig):
         headers = json.load(file)
     eq(headers.get("tenant"), "north", "its own header")
     check(not any(name in headers for name in ("idem-verdict", "idem-reason", "idem-attempts", "idem-hash")), headers)
-    eq([grave.body(n)["id"] for n in (1, 2)], [grave.keys[0], grave.keys[2]], "those that are left")
+    eq([grave.body(n)["id"] for n in (1, 2)], [grave.keys[0], grave.keys[2]], "the remaining ones")
 
 
 @test
@@ -111,7 +112,7 @@ def all_are_requeued_after_a_look_at_what_would_be(rig):
     said = grave.dead("requeue", "--all", "--dry-run")
     eq((len(said.splitlines()), grave.queue.count()), (5, 0), "a dry run")
     until("all of them are there again", lambda: grave.queue.dead_count() == 4)
-    check("4 requeued, 0 kept" in grave.dead("requeue", "--all"), "it says how many")
+    check("4 requeued, 0 kept" in grave.dead("requeue", "--all"), "the output has the number")
     grave.holds(0, 4)
     consumer = grave.consume(effects)
     effects.wait(4)
@@ -124,7 +125,7 @@ def who_is_buried_again_meanwhile_is_not_requeued_for_ever(rig):
     grave, effects = Grave(rig, 3), rig.effects()
     consumer = rig.consume(grave.queue, *FAST, "--exec", f"{effects.line()}; exit 9", store=grave.store)
     consumer.wait_for("connected to")
-    check("3 requeued" in grave.dead("requeue", "--all"), "those that were there")
+    check("3 requeued" in grave.dead("requeue", "--all"), "the earlier ones")
     until("they are dead again", lambda: grave.queue.dead_count() == 3)
     settled(grave.queue, consumer)
     eq(sorted(effects.keys()), sorted(grave.keys), "effects")
@@ -132,7 +133,7 @@ def who_is_buried_again_meanwhile_is_not_requeued_for_ever(rig):
 
 @test
 def without_its_store_a_letter_would_only_be_dead_again(rig):
-    """What --store is for: the record says that it has failed for good."""
+    """This is why --store is needed: its record is `failed` for good."""
     grave, effects, another = Grave(rig, 1), rig.effects(), rig.lmdb()
     rig.idem("run", "--store", another, "--key", "anything", "--", "true")
     rig.idem("dead", "requeue", rig.broker.url, "--queue", grave.queue.name, "--number", 1, "--store", another)
@@ -143,7 +144,7 @@ def without_its_store_a_letter_would_only_be_dead_again(rig):
 
 
 class Doubt(Grave):
-    """One letter, of a message that nobody knows of whether it happened."""
+    """One dead letter, of a message whose outcome is unknown."""
 
     def __init__(self, rig):  # pylint: disable=super-init-not-called
         self.rig, self.queue, self.store, self.keys = rig, rig.queue(), rig.lmdb(), [rig.key()]
@@ -254,7 +255,7 @@ def a_letter_goes_to_no_queue_that_the_operator_has_not_named(rig):
 
 @test
 def a_senders_word_on_a_record_is_not_believed(rig):
-    """Where the broker itself puts messages among the dead letters, their headers are their sender's."""
+    """If the broker itself dead-letters a message, its headers come from the sender."""
     if rig.broker.name != "rabbit":
         return
     grave = Grave(rig, 1)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs what the documents and the help show of `idem consume` and `idem dead`: every line of a fence ```sh, with the
-test's own broker, endpoint and store. A consumer must handle a message and go when it is asked to. Prints TAP.
+"""Runs the examples of `idem consume` and `idem dead` in the documents and the help: every line of a ```sh fence, with
+the test's own broker, endpoint and store. A consumer must handle a message and exit on request. Prints TAP.
 
-IDEM_SOURCE is where the documents are; those of the other broker are another run's.
+IDEM_SOURCE is the directory of the documents; another run covers the examples of the other broker.
 """
 import sys
 
@@ -16,14 +16,14 @@ SCHEME = {"rabbit": "amqp", "stream": "redis"}[brokers.kinds()[0]]
 
 
 def lines_of(text):
-    """Commands, those of several lines as one, without comments."""
+    """Returns the commands without comments, each on one line."""
     text = re.sub(r" *\\\n *", " ", text)
     return [re.sub(r"\s+#\s.*", "", line.strip()) for line in text.splitlines()
             if re.match(r"\s*idem (consume|dead) ", line)]
 
 
 def examples():
-    """Where they stand, and what they are."""
+    """Yields the place of each example, and its line."""
     for page in ("README.md", "docs/queue.md"):
         with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
             for fence in re.findall(r"^```sh\n(.*?)^```$", file.read(), re.S | re.M):
@@ -50,7 +50,7 @@ class Example:
         os.chmod(self.mail, 0o755)
 
     def words(self, endpoint):
-        """The command, for here."""
+        """Returns the command with the test's own addresses."""
         line = re.sub(rf"{SCHEME}://localhost", self.rig.broker.url, self.line)
         line = line.replace("http://127.0.0.1:9000", endpoint.url.rsplit("/", 1)[0])
         check("localhost" not in line, line)
@@ -68,9 +68,9 @@ class Example:
         settled(self.queue, consumer)
         sent = f"{self.rig.folder}/sent"
         if "--to " in self.line:
-            eq([seen[0] for seen in endpoint.seen], [self.key], "what the endpoint got")
+            eq([seen[0] for seen in endpoint.seen], [self.key], "the endpoint's requests")
         else:
-            check(self.key in open(sent, encoding="utf-8").read(), "what the program got")
+            check(self.key in open(sent, encoding="utf-8").read(), "the program's input")
 
     def dead(self, endpoint):
         consumer = self.rig.consume(self.queue, "--on-exit", "9=dead", "--exec", "exit 9", key="#body.orderId",
@@ -81,7 +81,7 @@ class Example:
         until("three letters", lambda: self.queue.dead_count() == 3)
         settled(self.queue, consumer)
         said = self.rig.idem(*self.words(endpoint)[1:])
-        check(said.strip(), "it says something")
+        check(said.strip(), "there is output")
         left = 2 if " requeue " in self.line else 3
         until(f"{left} letters are left", lambda: self.queue.dead_count() == left)
 

@@ -5,14 +5,14 @@
  *     queue-effect make DATABASE             makes the table of effects
  *     queue-effect once DATABASE             --exec: the message of IDEM_KEY
  *     queue-effect lines DATABASE HISTORY    --exec-jsonl: a message per line
- *     queue-effect list DATABASE             what was done: TIME OWNER KEY ATTEMPT
+ *     queue-effect list DATABASE             the effects: TIME OWNER KEY ATTEMPT
  *
- * HISTORY is a log of tests/model/history.h: each run is written there when it begins and when it
- * ends, its effect is the row. Without a DATABASE ("-") the effect is a line there, and nothing
- * guards it. A key says what becomes of it: one with ".retry" in it fails at its first attempt, one
- * with
- * ".dead" always. A worker takes some time before and after its effect, for a kill to meet it
- * anywhere. What is not understood, or a database that fails, ends it.
+ * HISTORY is a log of tests/model/history.h: each run writes a line there when it begins and when
+ * it ends, and its effect is a row of the database. Without a DATABASE ("-") the effect is a line
+ * of the log, without a guard. The key chooses the result: a key with ".retry" fails at its first
+ * attempt, one with ".dead" always. A worker takes some time before and after its effect, so that a
+ * kill can hit it at any point. On a message that it cannot read, or a failure of the database, the
+ * handler exits.
  */
 #include <err.h>
 #include <idem.h>
@@ -33,7 +33,7 @@
 static const struct idem_policy policy = {.prefix = "effect:", .scope = IDEM_SCOPE_NONE};
 
 struct work {
-    sqlite3 *db; /* NULL: nothing guards it */
+    sqlite3 *db; /* NULL: without a guard */
     struct idem_guard *guard;
     int history; /* -1: none */
     char owner[32];
@@ -53,7 +53,7 @@ static void database_open(struct work *work, const char *path) {
     if (sqlite3_open(path, &work->db) != SQLITE_OK)
         errx(1, "%s", sqlite3_errmsg(work->db));
     sqlite3_busy_timeout(work->db, 20000);
-    /* It outlives processes, which is what is tested, and no loss of power. */
+    /* The data survives processes, which the test kills, and no loss of power. */
     sqlite3_exec(work->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF", NULL, NULL, NULL);
     if (idem_guard_new(NULL, &policy, &work->guard, &error) < 0)
         errx(1, "%s", error.text);
@@ -99,7 +99,7 @@ static int row_add(struct idem_tx *tx, void *data) {
     return rc == SQLITE_DONE ? 0 : idem_sql_failure(idem_tx_conn(tx), NULL, NULL);
 }
 
-/* Now, or it was before. */
+/* The effect happens now, or has happened before. */
 static int row_once(struct work *work) {
     struct idem_args args = {.key = work->key, .key_len = strlen(work->key)};
     struct idem_tx_answer answer;
@@ -114,10 +114,10 @@ static int row_once(struct work *work) {
     return DONE;
 }
 
-/* So that a kill meets it anywhere. */
+/* So that a kill can hit it at any point. */
 static void linger(const struct work *work) {
     if (work->id != 0)
-        usleep((useconds_t)(rand() % PAUSE_MAX_US)); /* sleep: for as long as chance has it */
+        usleep((useconds_t)(rand() % PAUSE_MAX_US)); /* sleep: a random time */
 }
 
 /* The history. */

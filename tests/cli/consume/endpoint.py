@@ -1,13 +1,12 @@
-"""An HTTP endpoint for messages, which does as it is told."""
+"""An HTTP endpoint for messages, whose responses the test chooses."""
 import http.server
 import threading
 import time
 
 
 class Endpoint:
-    """An HTTP server that does as it is told, per key and attempt, and remembers what came.
-
-    {key: [(status, headers, silent), ...]}: one that is silent answers when the endpoint ends.
+    """An HTTP server that responds per key and attempt, and records the requests. `answers` is {key: [(status,
+    headers, silent), ...]}: a silent response comes when the endpoint ends.
     """
 
     def __init__(self, port=0, answers=None):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Brokers and stores that go, come back, refuse and lose; several consumers. Prints TAP."""
+"""Brokers and stores that go, come back, refuse and lose messages; several consumers. Prints TAP."""
 import sys
 
 sys.dont_write_bytecode = True
@@ -39,7 +39,7 @@ def a_broker_that_is_killed_is_waited_for_and_finds_done_what_was_handled(rig):
     until("one of each is handled", lambda: all(os.path.exists(stage.begun) for stage in stages))
     rig.broker.kill()
     try:
-        late = rig.consume(waiting, *FAST, "--exec", effects.line())  # before its broker
+        late = rig.consume(waiting, *FAST, "--exec", effects.line())  # started before its broker
         late.wait_for(r"no connection|tried again|refused")
         for stage in stages:
             stage.consumer.wait_for(r"lost|tried again|made again|no connection")
@@ -135,14 +135,14 @@ def messages_come_by_tls(rig):
     settled(queue, consumer)
 
 
-# Dead letters that are not taken.
+# Dead letters that the broker refuses.
 
 
 def stuck(consumer):
-    """A dead letter is not taken: it is kept, and not spun on."""
+    """A dead letter that is refused is kept, and not retried without a pause."""
     consumer.wait_for(r"a dead letter is not taken: .*it is kept and tried again")
     until("it is tried again", lambda: consumer.counts().get("unburied", 0) >= 3)
-    counts, seconds = consumer.counts(), len(consumer.out)  # a line is written each second of the consumer's own
+    counts, seconds = consumer.counts(), len(consumer.out)  # the consumer writes a line each second by itself
     check(counts["unburied"] <= 4 * (seconds + 1), f"{counts['unburied']} tries in {seconds} s")
     check(counts["in_hand"] >= 1, counts)
 
@@ -166,7 +166,7 @@ def dead_letters_without_a_queue_for_them_are_kept_until_there_is_one(rig):
 @test(only="rabbit")
 def dead_letters_that_find_their_queue_full_are_kept_until_there_is_room(rig):
     queue, effects, keys = rig.queue(dead=False), rig.effects(), [rig.key() for _ in range(3)]
-    kind, rig.broker.kind = rig.broker.kind, "classic"  # a quorum queue takes some more than it should
+    kind, rig.broker.kind = rig.broker.kind, "classic"  # a quorum queue accepts some more than its limit
     rig.broker.declare(queue.dead, **{"x-max-length": 1, "x-overflow": "reject-publish"})
     rig.broker.kind = kind
     consumer = rig.consume(queue, *FAST, "--json", "--on-exit", "9=dead", "--exec", f"{effects.line()}; exit 9")
@@ -238,8 +238,8 @@ def a_store_that_is_down_stops_the_work_and_loses_nothing(rig):
         consumer.wait_for(r"the store: ")
         store.clock.advance(LEASE_S + 1)
         clock.advance(LEASE_S + 1, consumer)
-        time.sleep(30 if LONG else 1)  # sleep: only time shows that nothing is begun
-        # What was being handled when it went down may have ended; nothing was begun since.
+        time.sleep(30 if LONG else 1)  # sleep: only time shows that no run begins
+        # A handler that was running when the store went down may have ended; none has begun since.
         check(len(effects.all()) <= 2, effects.all())
         check(consumer.running() and consumer.counts().get("done", 0) == 0, consumer.counts())
     finally:
@@ -247,11 +247,11 @@ def a_store_that_is_down_stops_the_work_and_loses_nothing(rig):
     consumer.wait_for(r"the store answers again")
 
     def all_are_done():
-        store.clock.advance(0.02)  # so that a back-off ends, and no lease does
+        store.clock.advance(0.02)  # so that a back-off ends, but not a lease
         return set(effects.keys()) == set(keys)
     until("all are done", all_are_done)
     settled(queue, consumer)
-    # The lease of what was handled was over in between: it may have been handled once more.
+    # The lease of the first two ended in between: they may have been handled once more.
     check(all(len(effects.attempts(key)) == 1 for key in keys[2:]), effects.all())
     check(all(len(effects.attempts(key)) <= 2 for key in keys[:2]), effects.all())
 
@@ -272,7 +272,7 @@ def a_short_outage_of_the_store_does_not_make_it_happen_twice(rig):
     eq(effects.all(), [[key, "1"]], "effects")
 
 
-# Several.
+# Several consumers.
 
 
 @test
@@ -280,8 +280,8 @@ def two_consumers_share_a_queue_and_each_message_happens_once(rig):
     queue, effects, store = rig.queue(), rig.effects(), rig.lmdb()
     keys = [rig.key() for _ in range(60)]
     gate = rig.gate()
-    # Of six keys that are handled at a time, all that come twice may be held, and need not wait for a whole lease
-    # with the broker, as those do beyond half of --prefetch.
+    # Six keys are handled at a time, so all duplicates may be held. Beyond half of --prefetch, they would wait for a
+    # whole lease in the broker.
     flags = FAST + ["--workers", 3, "--prefetch", 16, "--exec", f"{gate.wait()}; {effects.line()}"]
     consumers = [rig.consume(queue, *flags, "--consumer", name, store=store) for name in ("one", "two")]
     for consumer in consumers:
@@ -318,11 +318,11 @@ def a_duplicate_of_what_runs_is_neither_acknowledged_nor_spun_on(rig):
 
     def held():
         return len(re.findall("busy .*then=hold", first.said() + second.said()))
-    until("they were asked for again", lambda: held() >= 3)
+    until("they were requested again", lambda: held() >= 3)
     often, took = held(), time.monotonic() - began
     check(not second.has("duplicate") and not first.has("duplicate"), "nothing was acknowledged")
     fetched = first.counts()["fetched"] + second.counts()["fetched"]
-    check(often < 25 * (took + 1) and fetched == 3, f"it was asked for {often} times in {took:.1f} s, and fetched {fetched} times")
+    check(often < 25 * (took + 1) and fetched == 3, f"{often} requests in {took:.1f} s, and fetched {fetched} times")
     gate.open()
     effects.wait(1)
     until("two duplicates", lambda: len(re.findall("duplicate record=", first.said() + second.said())) == 2)
@@ -332,7 +332,7 @@ def a_duplicate_of_what_runs_is_neither_acknowledged_nor_spun_on(rig):
 
 @test
 def who_was_stopped_for_longer_than_a_lease_finds_itself_superseded(rig):
-    # A store without locks: it is stopped wherever it is.
+    # A store without locks: the consumer may be stopped at any point.
     queue, effects, store, key = rig.queue(), rig.effects(), rig.timed_store, rig.key()
     gate = rig.gate()
     first = rig.consume(queue, *FAST, "--prefetch", 1, "--consumer", "one", "--exec", f"{effects.line()}; {gate.wait()}",
@@ -373,7 +373,7 @@ def an_order_is_kept_over_a_failure_which_holds_up_no_other_lane(rig):
     done = effects.keys()
     eq([k for k in done if k in slow], slow, "the lane that was held up")
     eq([k for k in done if k in fast], fast, "the other one")
-    eq(done[:4], fast, "what was done first")
+    eq(done[:4], fast, "the first effects")
 
 
 @test(kinds="all", long=True)

@@ -3,11 +3,10 @@
     @test                      def a_sentence(rig): ...
     @test(kinds="all", only="rabbit", alone=True, slow=True, long=True)
 
-kinds="all": with each kind of queue (classic and quorum), and not with the first alone. slow: it is the
-first to begin. long: only with IDEM_LONG. One broker is
-shared by the tests of a program, which run some at a time, since they wait more than they work; those
-that kill or stop it run alone. A line in which a consumer shows a password, a key or a body, or in
-which a sanitizer speaks, fails the test.
+kinds="all": with each kind of queue (classic and quorum), not only with the first. slow: begins first.
+long: only with IDEM_LONG. The tests of a program share one broker, and several run at a time, since
+they wait more than they work; a test that kills or stops the broker runs alone. A line of a consumer
+with a password, a key or a body, or with a sanitizer's report, fails the test.
 
     NAME_test.py [TEST...]
 """
@@ -23,7 +22,7 @@ import brokers
 import rig as rigs
 
 AT_A_TIME = 10
-LIMIT_S = 7200 if rigs.LONG else 300  # of a test; only one that hangs reaches it
+LIMIT_S = 7200 if rigs.LONG else 300  # of a test; only a test that hangs reaches it
 tests = []
 
 
@@ -79,7 +78,7 @@ class Report:
 
 def run_one(one, kind, broker, folder, report):
     rig = rigs.Rig(broker, folder, kind)
-    # Whoever waits for a consumer that is gone does not wait for long.
+    # At the time limit, kill the consumers, so that waits for them end soon.
     limit = threading.Timer(LIMIT_S, lambda: [c.process.kill() for c in rig.consumers])
     begin, failure, skip = time.monotonic(), None, None
     limit.start()

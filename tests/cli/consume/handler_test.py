@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What handlers say, and what becomes of the message then: programs, workers that stay, endpoints. Prints TAP."""
+"""The results of handlers, and the fate of the message: programs, workers that stay, endpoints. Prints TAP."""
 import sys
 
 sys.dont_write_bytecode = True
@@ -29,10 +29,10 @@ def a_poison_message_is_dead_after_its_attempts_and_others_go_on(rig):
     letter = letter_of(queue)
     settled(queue, consumer)
     eq(effects.attempts(poison), [1, 2, 3], "its attempts")
-    eq(sorted(k for k in effects.keys() if k != poison), sorted(good), "what the others did")
+    eq(sorted(k for k in effects.keys() if k != poison), sorted(good), "the effects of the others")
     check(json.loads(letter.body)["id"] == poison and letter.headers["tenant"] == "north", letter)
     eq({name: letter.headers["idem-" + name] for name in ("verdict", "attempts", "status", "queue")},
-       {"verdict": "dead", "attempts": "3", "status": "1", "queue": queue.name}, "what the letter says")
+       {"verdict": "dead", "attempts": "3", "status": "1", "queue": queue.name}, "the letter's reason")
     check("exit status 1" in letter.headers["idem-reason"] and letter.headers["idem-dead-at"], letter)
     eq(consumer.sum()["dead"], 1, "the count")
     check(rig.idem("list", "--store", store, "--state", "failed").count("\n") >= 1, "the record is failed")
@@ -63,7 +63,7 @@ def the_same_key_with_another_body_is_parked(rig):
     settled(queue, consumer)
     eq(letter.headers["idem-verdict"], "mismatch", "the verdict")
     eq(letter.body, b'{"sesame": 2}', "the one that is parked")
-    eq((effects.keys(), consumer.sum()["duplicates"]), ([key], 1), "what was done, and duplicates")
+    eq((effects.keys(), consumer.sum()["duplicates"]), ([key], 1), "effects, and duplicates")
 
 
 @test
@@ -105,7 +105,7 @@ def a_handler_that_takes_several_leases_keeps_its_own(rig):
     def is_renewed():
         shown = rig.idem("list", "--json", "--store", store, env=clock.env())
         return int(re.search(r'"left_ms":\s*(\d+)', shown).group(1)) > minutes * 60000 * 3 / 4
-    for _ in range(4):  # half a lease each
+    for _ in range(4):  # each takes half a lease
         clock.advance(minutes * 30, first, second)
         until("it is renewed", is_renewed)
     gate.open()
@@ -121,7 +121,7 @@ def a_burst_of_duplicates_of_one_that_is_handled_is_settled(rig):
     queue, effects, key = rig.queue(), rig.effects(), rig.key()
     gate = rig.gate()
     consumer = rig.consume(queue, "--exec", f"{gate.wait()}; {effects.line()}")
-    for _ in range(30):  # many more than it keeps in hand
+    for _ in range(30):  # many more messages than it has in hand
         queue.publish(key)
     until("more were fetched than it keeps in hand", lambda: consumer.told("fetched") >= 15)
     gate.open()
@@ -169,7 +169,7 @@ def a_program_gets_the_body_and_what_is_known_of_the_message(rig):
     check(not any(rig.broker.password in v or redistcp.PASSWORD in v for v in env.values()), "no password in it")
 
 
-# Workers that stay.
+# Long-lived workers.
 
 WORKER = """
 import json, os, sys
@@ -272,7 +272,7 @@ def statuses_of_an_endpoint_decide(rig):
 def an_endpoint_that_is_too_slow_leaves_it_unknown_and_is_asked_again(rig):
     queue, key = rig.queue(), rig.key()
     with Endpoint(answers={key: [(200, {}, True)]}) as endpoint:
-        # A machine that is busy may be as slow: then it is asked once more.
+        # A busy machine may be as slow: then the request is repeated.
         consumer = rig.consume(queue, *FAST, "--attempts", 100, "--to-timeout", "1s", "--to", endpoint.url)
         queue.publish(key)
         consumer.wait_for(r"run unknown record=.*attempt=1 .*then=(delay|hold)")

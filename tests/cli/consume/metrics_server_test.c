@@ -1,5 +1,6 @@
 /*
- * The small server of metrics: what it answers, and whom it hangs up on.
+ * The small HTTP server for metrics: its responses, and the clients that it
+ * disconnects.
  */
 #include "cli/consume/metrics_server.h"
 
@@ -30,7 +31,7 @@ static void rig_begin_for(struct rig *rig, const char *address, struct metrics_h
     struct idem_error err = {0};
     struct idem_host host;
 
-    loop_clock_stop(); /* nobody is hung up on because this process stood still */
+    loop_clock_stop(); /* so that no client is disconnected because this process stood still */
     rig->board = calloc(1, BOARD_SIZE);
     CHECK(rig->board != NULL && board_init(rig->board));
     board_add(&board_route(rig->board, "queue", "orders", "order:")->verdicts[BOARD_RUN], 3);
@@ -76,7 +77,7 @@ static bool is_connected(int fd) {
     return poll(&it, 1, 0) == 1;
 }
 
-/* Until it hangs up; what it has said. */
+/* Reads until the server disconnects; returns the bytes. */
 static char *hear(struct rig *rig, int fd) {
     size_t size = 1 << 20, len = 0;
     char *text = malloc(size);
@@ -174,7 +175,8 @@ static void check_host(struct rig *rig, const char *host, const char *status) {
     }
 }
 
-/* The owner of a name can make it lead here: what a page of that site asks for carries its name. */
+/* The owner of a domain name can point it at this address: then a request from a page of that
+ * site carries the name in its Host field. */
 TEST(a_name_that_is_not_the_servers_reads_nothing) {
     static const char *const names[] = {"consumer-1.internal", ".ops.example"};
     static const char *const any[] = {"any"};
@@ -232,7 +234,7 @@ TEST(a_request_may_come_byte_by_byte) {
     rig_end(&rig);
 }
 
-/* How many of them were not hung up on. */
+/* Returns how many clients are still connected. */
 static int count_left(const int fds[], int n) {
     int left = 0;
     char byte;
@@ -254,9 +256,9 @@ TEST(who_says_nothing_is_hung_up_on_and_keeps_nobody_out) {
         WAIT_BY(turn(&rig, 5), is_connected(silent[i]));
         turn(&rig, 5);
     }
-    answer = ask(&rig, "GET /metrics HTTP/1.1\r\n\r\n"); /* who came first has to go */
+    answer = ask(&rig, "GET /metrics HTTP/1.1\r\n\r\n"); /* the first client is disconnected */
     CHECK_HAS(answer, "200 OK");
-    WAIT_UNTIL(count_left(silent, 20) <= 15); /* of 16 places one was the asker's */
+    WAIT_UNTIL(count_left(silent, 20) <= 15); /* one of the 16 places is the requester's */
     CHECK_INT(count_left(silent, 20), 15);
     for (int i = 0; i < 20; i++)
         close(silent[i]);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a consumer counts (--metrics), asked for over HTTP: each thing is made to happen, and is there. Prints TAP."""
+"""The counts of a consumer (--metrics), read over HTTP: the test makes each event happen, and finds its count. Prints
+TAP."""
 import http.client
 import shutil
 import subprocess
@@ -11,10 +12,10 @@ sys.dont_write_bytecode = True
 from frame import *
 from rig import *
 
-# By the key's last word.
-# sleep: what is measured, and what is ended
+# Acts on the last word of the key.
+# sleep: the measured time, and a handler that is killed
 HANDLER = 'case "$IDEM_KEY" in *bad) exit 1;; *long) sleep 0.7;; *stuck) exec sleep 600;; *crash) kill -SEGV $$;; esac'
-RUN_MAX = 15  # longer than a handler stands still that is not to be ended
+RUN_MAX = 15  # longer than a pause of a handler that must not be ended
 FLAGS = ["--workers", 8, "--lease", "60s", "--backoff", "500ms..500ms", "--attempts", 2, "--recover", "hold", "--run-max",
          f"{RUN_MAX}s", "--prefix", "mail:", "--metrics", "127.0.0.1:0", "--exec", HANDLER]
 
@@ -24,7 +25,8 @@ def asked(consumer, query="", host="127.0.0.1"):
     address = re.search(r"metrics at (http://\S+)", consumer.said())[1]
 
     def answer():
-        """None: it waits for five seconds for a request, and either of us may stand still for longer."""
+        """Returns None on a timeout: the server waits five seconds for a request, and either side may stand still for
+        longer."""
         request = urllib.request.Request(address + query, headers={"Host": host})
         try:
             with urllib.request.urlopen(request, timeout=LIMIT) as got:
@@ -35,11 +37,11 @@ def asked(consumer, query="", host="127.0.0.1"):
             raise
         except (OSError, http.client.HTTPException):
             return None
-    return until("metrics are told", answer)
+    return until("the metrics are there", answer)
 
 
 def figures(consumer):
-    """Family, with the verdict, the operation or the state behind it: value. Of histograms, sum and count."""
+    """Returns {family, with its verdict, operation or state: value}; for histograms the sum and the count."""
     found = {}
     for name, labels, value in re.findall(r"^idem_(\w+?)(?:_total)?(?:{(.*)})? (\S+)$", asked(consumer), re.M):
         if "le=" not in labels:
@@ -48,7 +50,7 @@ def figures(consumer):
 
 
 def counted(consumer, want):
-    """They are copied once a second."""
+    """Waits for the counts, which are copied once a second."""
     def differ():
         have = figures(consumer)
         return {name: have.get(name) for name, n in want.items() if have.get(name) != n}
@@ -59,7 +61,7 @@ def counted(consumer, want):
 
 
 def consume(rig, queue, store):
-    """By a key whose message has a fingerprint."""
+    """Consumes with a key in a header, so that a message has a fingerprint."""
     return rig.consume(queue, *FLAGS, store=store, key="header:idempotency-key")
 
 
@@ -68,7 +70,7 @@ def send(queue, key, **more):
 
 
 def one_that_is_uncertain(rig, queue, store):
-    """Left by a consumer before, so that whoever counts records finds it at once."""
+    """Leaves an uncertain record behind, so that a later count of records finds one."""
     consumer = consume(rig, queue, store)
     send(queue, rig.key() + "crash")
     until("its letter", queue.dead_count)
@@ -86,7 +88,7 @@ def each_count_of_a_consumer_is_seen_over_http(rig):
     for key in (*good, bad, rig.key() + "stuck", rig.key() + "long"):
         send(queue, key)
     queue.publish_bytes(b'{"note": "sesame"}')
-    until("no key, no attempt left, and nobody knows", lambda: queue.dead_count() == 3)
+    until("no key, no attempt left, and uncertain", lambda: queue.dead_count() == 3)
     send(queue, good[0])
     send(queue, good[1], other=1)
     send(queue, bad)
@@ -103,7 +105,7 @@ def each_count_of_a_consumer_is_seen_over_http(rig):
     check(shutil.which("promtool"), "promtool is there (Debian: prometheus)")
     run = subprocess.run(["promtool", "check", "metrics"], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                          timeout=LIMIT, check=False)
-    eq((run.returncode, run.stdout), (0, ""), "what promtool says")
+    eq((run.returncode, run.stdout), (0, ""), "promtool's output")
     settled(queue, consumer)
 
 
@@ -126,7 +128,7 @@ def a_key_that_somebody_else_is_at_is_counted_as_busy(rig):
 @test
 def a_store_that_is_away_and_comes_back_is_seen_over_http(rig):
     queue, server = rig.queue(), rig.store
-    # A store that stands still for some seconds is not away.
+    # A store that stands still for some seconds does not count as away.
     consumer = rig.consume(queue, *FLAGS, store=server.url + "?timeout=60s&connect_timeout=60s")
     queue.publish(rig.key())
     counted(consumer, {"messages_done": 1, "store_errors": 0, "store_reconnects": 0})
@@ -142,7 +144,7 @@ def a_store_that_is_away_and_comes_back_is_seen_over_http(rig):
 
 @test
 def a_name_reads_what_was_counted_only_where_it_is_allowed(rig):
-    """The owner of another site's name can make it lead here."""
+    """The owner of another domain name can point it at this address."""
     queue = rig.queue()
     consumer = rig.consume(queue, *FLAGS, "--metrics-host", "consumer-1.internal", store=rig.lmdb())
     for host, want in (("consumer-1.internal:9100", True), ("localhost", True), ("evil.example", False)):

@@ -1,4 +1,4 @@
-"""A way to the broker that can keep back the consumer's acknowledgement, and be cut."""
+"""A proxy in front of the broker that can hold back the consumer's acknowledgement, and cut connections."""
 import socket
 import struct
 import threading
@@ -9,7 +9,7 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset
 
 
 class Proxy:
-    """hold(is_ack): from the first piece that is one, nothing more of that connection goes to the broker."""
+    """hold(is_ack): from the first acknowledgement on, no bytes of that connection reach the broker."""
 
     def __init__(self, port):
         self.target, self.pairs, self.lock = port, [], threading.Lock()
@@ -46,7 +46,7 @@ class Proxy:
             threading.Thread(target=self.pump, args=(far, near, False), daemon=True).start()
 
     def keeps(self, data, far):
-        """Whether the piece stays here."""
+        """Returns true if the bytes are held back."""
         with self.lock:
             if self.kept_for is None and self.is_ack is not None and self.is_ack(data):
                 self.kept_for = far
@@ -78,12 +78,12 @@ class Proxy:
             self.kept, self.kept_for, self.is_ack = b"", None, is_ack
 
     def let_part(self):
-        """Half of what was kept goes on its way."""
+        """Passes on half of the bytes that were held back."""
         with self.lock:
             self.kept_for.sendall(self.kept[:len(self.kept) // 2])
 
     def cut(self):
-        """All connections end as those of a machine that is gone; nothing is kept back any more."""
+        """Resets all connections, as when a machine fails, and stops holding bytes back."""
         with self.lock:
             pairs, self.pairs, self.is_ack, self.kept_for = self.pairs, [], None, None
         for pair in pairs:

@@ -1,4 +1,4 @@
-"""What the tests of `idem consume` stand on: a broker, a store, queues, consumers, and what they did.
+"""Shared by the tests of `idem consume`: a broker, a store, queues, consumers, and their effects.
 
 IDEM_EXE is idem(1), IDEM_BROKER the broker (brokers.py), IDEM_LONG asks for the long forms.
 """
@@ -23,26 +23,26 @@ from waiting import LIMIT, until
 IDEM = os.environ.get("IDEM_EXE", "idem")
 LONG = bool(os.environ.get("IDEM_LONG"))
 HERE = os.path.dirname(os.path.abspath(__file__))
-# What a message must never be named by in a log: it is in every body, and in every key.
+# No log line may contain this word, which is in every body and in every key.
 MARK = "sesame"
 SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer")
 
 
-# A lease that holds, however busy the machine is. Where a lease has to end, its test has a shorter one, or moves the
-# clock by which it ends: LeaseClock for one in LMDB, rig.timed_store for one in Redis.
+# A lease that holds, however busy the machine is. A test that needs a lease to end uses a shorter one, or moves the
+# clock that ends it: LeaseClock for a store in LMDB, rig.timed_store for one in Redis.
 LEASE_S = 60
 FAST = ["--lease", f"{LEASE_S}s", "--backoff", "500ms..500ms"]
 
 
 class LeaseClock:
-    """The clock by which consumers with its env() renew leases, and LMDB lets them end (tests/cli/lease_clock.c)."""
+    """The clock by which consumers with its env() renew leases, and LMDB ends them (tests/cli/lease_clock.c)."""
 
     def __init__(self, path):
         self.path, self.ahead = path, 0
         self.advance(0)
 
     def advance(self, seconds, *consumers):
-        """So many seconds pass, and these consumers look at the clock."""
+        """Moves the clock, and makes these consumers read it."""
         self.ahead += seconds
         with open(self.path, "r+b" if os.path.exists(self.path) else "wb") as file:
             file.write(struct.pack("=qq", self.ahead, 0))
@@ -58,7 +58,7 @@ class Consumer:
 
     def __init__(self, words, env, cwd, ignored=()):
         self.words = words
-        self.lines, self.out = [], []  # of stderr with their times, and of stdout
+        self.lines, self.out = [], []  # stderr with times, and stdout
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, errors="replace", env=env, cwd=cwd,
                                         preexec_fn=lambda: self.prepare(ignored))
@@ -70,7 +70,7 @@ class Consumer:
 
     @staticmethod
     def prepare(ignored):
-        """In the child, before it becomes idem."""
+        """Runs in the child, before it becomes idem."""
         follow_parent()
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
@@ -95,26 +95,26 @@ class Consumer:
             raise AssertionError(f"{error}; the consumer said:\n" + "\n".join(self.said().splitlines()[-30:])) from None
 
     def counts(self):
-        """Its last line of --json."""
+        """The last line of --json."""
         return json.loads(self.out[-1][1]) if self.out else {}
 
     def sum(self):
-        """The counts reported at SIGUSR1 and at the end, by their first words."""
+        """The counts of the last report, at SIGUSR1 or at the end: {name: number}."""
         found = re.findall(r"^.*fetched \d+, .*$", self.said(), re.M)
         return {name.strip(): int(n) for name, n in re.findall(r"([a-z ]+) (\d+)", found[-1])} if found else {}
 
     def told(self, name):
-        """A count, as it is now; -1 if it does not say."""
+        """A count at this moment; -1 if the report lacks it."""
         before = len(re.findall(r"fetched \d+, ", self.said()))
         self.signal(signal.SIGUSR1)
-        until("it tells its counts", lambda: len(re.findall(r"fetched \d+, ", self.said())) > before)
+        until("the counts are reported", lambda: len(re.findall(r"fetched \d+, ", self.said())) > before)
         return self.sum().get(name, -1)
 
     def running(self):
         return self.process.poll() is None
 
     def takes(self, number):
-        """Whether a signal would not simply end it: it has begun to wait for those, or ignores this one."""
+        """Returns true if the signal does not kill the process: it handles, blocks or ignores it."""
         try:
             with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:
                 masks = re.findall(r"^Sig(?:Blk|Ign|Cgt):\t(\w+)$", file.read(), re.M)
@@ -128,13 +128,13 @@ class Consumer:
         self.process.send_signal(number)
 
     def kill(self):
-        """As a crash is."""
+        """Simulates a crash."""
         if self.running():
             self.process.kill()
         return self.end()
 
     def end(self):
-        """Its exit status, once it has ended."""
+        """Waits for the end; returns the exit status."""
         try:
             self.process.wait(LIMIT)
         except subprocess.TimeoutExpired:
@@ -145,7 +145,7 @@ class Consumer:
         return self.process.returncode
 
     def stop(self):
-        """Gracefully."""
+        """Ends the consumer gracefully."""
         self.signal(signal.SIGTERM)
         status = self.end()
         if status != 0:
@@ -154,14 +154,14 @@ class Consumer:
 
 
 class Queue:
-    """One queue of a test's own, and what was published to it."""
+    """A queue of a test's own."""
 
     def __init__(self, rig, name):
         self.rig, self.name, self.broker = rig, name, rig.broker
         self.dead = name + ".dead"
 
     def publish(self, key, headers=None, message_id=None, **more):
-        """The key is in the body, and is no secret to the test alone."""
+        """Publishes a message with the key in its body. The key counts as a secret: no log may show it."""
         body = {"id": key, "note": MARK, **more}
         self.broker.publish(self.name, json.dumps(body).encode(), headers, message_id)
 
@@ -175,16 +175,16 @@ class Queue:
         return self.broker.count(self.dead) or 0
 
     def letters(self):
-        """The dead letters, taken out of their queue."""
+        """Takes the dead letters out of their queue."""
         return self.broker.take(self.dead)
 
     def empty(self):
-        """Nothing waits in it, and nobody has any of it, once its consumers have ended."""
+        """Waits until no message is ready or unacknowledged; the consumers must have ended."""
         until(f"{self.name} is empty", lambda: self.count() == 0)
 
 
 class Rig:
-    """One for each test; they share the broker, and the names."""
+    """One for each test; all share the broker, and the counters of names."""
     names, lock = collections.Counter(), threading.Lock()
 
     def __init__(self, broker, folder, kind):
@@ -192,7 +192,7 @@ class Rig:
         self.redis, self.consumers = None, []
 
     def close(self):
-        """Nothing of the test runs on. What its consumers said."""
+        """Ends all processes of the test. Returns the consumers' output."""
         said = []
         for consumer in self.consumers:
             consumer.kill()
@@ -231,7 +231,7 @@ class Rig:
         return f"lmdb:{self.folder}/{self.fresh('store')}?sync=off"
 
     def queue(self, dead=True):
-        """One that is there, with its queue of dead letters: it is used later if it is new."""
+        """Declares a queue with its queue of dead letters now, because a consumer waits for a new one."""
         queue = Queue(self, self.fresh(f"{self.kind}-orders"))
         self.broker.declare(queue.name)
         if dead:
@@ -258,7 +258,7 @@ class Rig:
         return consumer
 
     def idem(self, *words, status=0, env=None):
-        """What idem(1) wrote to both, after an exit status."""
+        """Runs idem, checks its exit status, and returns its output (stdout and stderr)."""
         run = subprocess.run([IDEM, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False,
                              env=self.env(**(env or {})), cwd=self.folder)
@@ -268,7 +268,7 @@ class Rig:
 
 
 def settled(queue, *consumers):
-    """Nothing waits or is in hand; then the consumers go when they are asked to, and leave nothing behind."""
+    """Waits until no message is ready or in hand; then stops the consumers, and checks that the queue is empty."""
     until("nothing waits, nor is in hand",
           lambda: queue.count() == 0 and all(c.told("in hand") == 0 for c in consumers) and queue.count() == 0,
           step=0.05)
@@ -278,17 +278,17 @@ def settled(queue, *consumers):
 
 
 class Gate:
-    """Where handlers wait until the test lets them go on."""
+    """Handlers wait at the gate until the test opens it."""
 
     def __init__(self, path):
         self.path = path
 
     def wait(self):
-        """The command of a shell that does it. It ends with its consumer at the latest."""
+        """A shell command that waits. It ends with its consumer at the latest."""
         return f"while [ ! -e {self.path} ]; do sleep .02; done"
 
     def is_open(self):
-        """The command of a shell that says it."""
+        """A shell command that succeeds if the gate is open."""
         return f"[ -e {self.path} ]"
 
     def open(self):
@@ -297,7 +297,7 @@ class Gate:
 
 
 class Effects:
-    """What handlers did: a file of lines "KEY ATTEMPT", appended in one write each."""
+    """The effects of handlers: a file of lines "KEY ATTEMPT", each appended in one write."""
 
     def __init__(self, path):
         self.path = path
@@ -305,7 +305,7 @@ class Effects:
             pass
 
     def line(self):
-        """The command of a shell that does it."""
+        """A shell command that appends a line."""
         return f'echo "$IDEM_KEY $IDEM_ATTEMPT" >>{self.path}'
 
     def all(self):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Messages that are published up to three times, in lanes, while consumers, the broker and the store are killed at
-random; judged by the checker of histories (tests/model/history.h). Prints TAP.
+random; the checker of histories (tests/model/history.h) judges the result. Prints TAP.
 
 Three queues are consumed at the same time. Workers of the first have their effect in one transaction with their guard,
-so that it must happen once; those of the second have not, and each kill may cost one more of what was in their hands.
-Both keep the order of each lane. The third is shared by two consumers, without an order, whose retries wait in the
-broker, and whose workers are like those of the first. None of them loses anything.
+so that it must happen once; those of the second have no guard, and each kill may repeat one effect of the messages in
+hand. Both keep the order of each lane. Two consumers share the third queue, without an order: its retries wait in the
+broker, and its workers are like those of the first. No queue loses a message.
 
 IDEM_MIX is the number of messages of each (200; IDEM_LONG: 3300), IDEM_SEED the seed, IDEM_HISTORY_CHECK the judge.
 """
@@ -19,13 +19,14 @@ from rig import *
 COUNT = int(os.environ.get("IDEM_MIX") or (3300 if LONG else 200))
 SEED = int(os.environ.get("IDEM_SEED") or time.time_ns() % 1000000)
 LANES, WORKERS = 50, 4
-# What nothing guards happens twice when a consumer stands still for longer than its lease, which is no crash.
+# An unguarded effect happens twice if a consumer stands still for longer than its lease, which is no crash.
 GUARDED_LEASE_MS, PLAIN_LEASE_MS = 1500, 12000
 EFFECT, JUDGE = os.environ.get("IDEM_QUEUE_EFFECT"), os.environ.get("IDEM_HISTORY_CHECK")
 
 
 def publications(chance, count, ordered):
-    """Keys and their lanes, each up to three times, the first time in its order. Without one, each is its own lane."""
+    """Returns keys and their lanes, each up to three times; the first publications are in order. Without an order each
+    key is its own lane."""
     keys = [(f"{MARK}-{SEED}-{n}" + (".dead" if chance.random() < 0.02 else ".retry" if chance.random() < 0.05 else ""),
              f"lane{chance.randrange(LANES) if ordered else n}") for n in range(count)]
     found = [(n, key, lane) for n, (key, lane) in enumerate(keys)]
@@ -62,7 +63,7 @@ class Stage:
         url = self.rig.broker.plain_url
         if self.rig.broker.name == "stream":
             how += ["--consumer", f"consumer{n}"]
-        elif self.shared:  # a queue for delays that has no leader is waited for, for three of them
+        elif self.shared:  # one waits for three queues for delays that have lost their leader
             url += "?heartbeat=2s"
         self.consumers[n] = self.rig.consume(
             self.queue, "--lease", f"{self.lease_ms}ms", "--workers", WORKERS // len(self.consumers), "--prefetch", 40,
@@ -82,14 +83,14 @@ class Stage:
             return file.readlines()
 
     def handled(self):
-        """Keys of which no run is to come: a retry may be in the broker's hands."""
+        """Returns the keys that will not run again. A retry may still wait in the broker, so its key does not count."""
         if not os.path.exists(self.path):
             return set()
         ends = [line.split() for line in self.written() if " finish " in line]
         return {words[2] for words in ends if "said=done" in words or ".dead" in words[2]}
 
     def acknowledged(self, runs):
-        """What consumers said of ends, which the store had taken by then."""
+        """Adds the ends that consumers have logged: by then the store had acknowledged them."""
         for consumer in self.past:
             for at, line in consumer.lines:
                 said = re.search(r"run (done|unknown) record=(\w+) attempt=(\d+) trace=\S+ took=\S+( then=)?", line)
@@ -121,7 +122,7 @@ class Stage:
         for letter in self.queue.letters():
             self.note(json.loads(letter.body)["id"], "dead")
         self.acknowledged(runs)
-        # An answer must stand behind its question.
+        # An event must stand after the event that caused it.
         return self.lines[:1] + lines + self.lines[1:]
 
     def judged(self, lines, name="judged"):
@@ -134,20 +135,20 @@ class Stage:
 
 
 def strike(rig, stages, chance, what):
-    """Kills one of them, and has it come back; the histories know of it between the two."""
+    """Kills one of them, and restarts it; in between the histories get a line about it."""
     pause = chance.random()
     if what == "consumer":
         stage = chance.choice(stages)
         n = chance.randrange(len(stage.consumers))
         stage.consumers[n].kill()
         stage.note("*", "crash", who="consumer")
-        time.sleep(pause / 5)  # sleep: for as long as chance has it
+        time.sleep(pause / 5)  # sleep: a random time
         stage.start(n)
         return
     (rig.store if what == "store" else rig.broker).kill()
-    for stage in stages:  # a broker that dies is no excuse
+    for stage in stages:  # the death of a broker excuses nothing
         stage.note("*" if what == "store" else "broker", "crash", who=what)
-    time.sleep(pause)  # sleep: for as long as chance has it
+    time.sleep(pause)  # sleep: a random time
     if what == "store":
         rig.store.start()
     else:
@@ -155,7 +156,7 @@ def strike(rig, stages, chance, what):
 
 
 def forged(stage, lines):
-    """The judge is awake: it refuses what was forged, each for its reason."""
+    """Checks the judge itself: it refuses forged lines, each for its own reason."""
     effects = [line for line in lines if " effect " in line]
     late = f"{int(time.monotonic() * 1e9)} "
     first, last = effects[0].split(), effects[-1].split()
@@ -198,7 +199,8 @@ def mixed(rig, kinds, weights):
         until("all are handled", lambda stage=stage: stage.handled() >= stage.keys, step=0.1)
     print(f"# killed: {plan}", flush=True)
     for stage in stages:
-        # This may take a minute, for which a queue of dead letters that has lost its leader is left alone.
+        # This may take a minute: for that long a consumer does not retry a queue of dead letters that has lost its
+        # leader.
         settled(stage.queue, *stage.consumers)
         lines = stage.history()
         code, said = stage.judged(lines)

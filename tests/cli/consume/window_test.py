@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""idem consume is killed in each window that there is between a delivery and its acknowledgement, and started
-again. Prints TAP. What must come of it is the table of docs/queue.md, "when idem consume is killed".
+"""idem consume is killed in each window between a delivery and its acknowledgement, and started again. Prints TAP. The
+expected results are the table of docs/queue.md, "when idem consume is killed".
 """
 import os
 import signal
@@ -11,15 +11,15 @@ from frame import *
 from proxy import Proxy
 from rig import *
 
-# Who is killed has a lease that ends soon, and may lose it when it stands still; who comes after it has one that holds
-# (FAST).
+# The consumer that is killed has a lease that ends soon, which it may lose when it stands still; its successor has one
+# that holds (FAST).
 SHORT = ["--lease", "3s", "--backoff", "500ms..500ms"]
 READY = r"connected to"
 
 
 class Killer:
-    """A handler that does its work, but the first of all kills its parent: after what `before` says. It outlives the
-    lease of a parent that stood still, and is not told to end before it has killed it."""
+    """A handler that does its work; but the first one kills its parent, after it has run `before`. The handler
+    outlives the lease of a parent that stood still, and ignores SIGTERM until it has killed the parent."""
 
     def __init__(self, rig, effects, before=":"):
         self.path = f"{rig.folder}/{rig.fresh('killed')}"
@@ -30,7 +30,7 @@ class Killer:
         return ["--kill-after", "10m", "--exec", self.command]
 
     def attempt(self):
-        """That which has killed: a parent that stood still may have lost one before."""
+        """The attempt that killed its parent: a parent that stood still may have lost one before."""
         with open(self.path, encoding="ascii") as file:
             return int(file.read())
 
@@ -49,7 +49,7 @@ def before_the_claim_with_a_store_that_is_down_it_is_merely_delivered_again(rig)
     until("it is fetched", lambda: consumer.told("fetched") == 1)
     consumer.kill()
     store.start()
-    eq(effects.keys(), [], "what was done without a store")
+    eq(effects.keys(), [], "effects without a store")
     consumer = rig.consume(queue, *FAST, "--exec", effects.line(), store=store.url)
     effects.wait(1)
     settled(queue, consumer)
@@ -161,7 +161,7 @@ def handled_with_a_store_that_is_silent_it_is_not_acknowledged(rig):
         effects.wait(1)
         store.pause()
         gate.open()
-        # Its consumer has seen that it has ended: nobody else removes it from the table of processes.
+        # The consumer has reaped the handler: no other process removes it from the table of processes.
         until("the handler is gone", lambda: not os.path.exists(f"/proc/{open(pid, encoding='ascii').read().strip()}"))
         first.told("in hand")
         first.kill()
@@ -169,10 +169,10 @@ def handled_with_a_store_that_is_silent_it_is_not_acknowledged(rig):
         until("it is still there", lambda: queue.count() == 1)
     finally:
         store.go_on()
-    store.ask("PING")  # the end of the run, if it was on its way, came before this
+    store.ask("PING")  # if the finish was on its way, it arrived before this
     store.clock.advance(LEASE_S + 1)
     again = rig.consume(queue, *FAST, "--exec", effects.line(), store=store.url)
-    again.wait_for(r"duplicate record=|run done record=.*attempt=2")  # its end was on its way, or not
+    again.wait_for(r"duplicate record=|run done record=.*attempt=2")  # the finish was on its way, or not
     settled(queue, again)
     eq(effects.attempts(key), [1] if again.has("duplicate record=") else [1, 2], "attempts")
 
@@ -208,7 +208,7 @@ def the_copy_for_later_is_confirmed_and_the_original_not_acknowledged_one_record
         first.kill()
         proxy.cut()
     again = rig.consume(queue, *flags, store=store)
-    again.wait_for(r"^.*duplicate record=")  # both are there
+    again.wait_for(r"^.*duplicate record=")  # the copy and the original
     settled(queue, again)
     eq(effects.all(), [[key, "2"]], "effects")
 
@@ -248,7 +248,7 @@ def buried_and_not_stored_as_failed_nothing_is_lost(rig):
     store.clock.advance(LEASE_S + 1)
     again = rig.consume(queue, *FAST, "--exec", effects.line(), store=store.url)
     effects.wait(1)
-    # Either the end was on its way and is stored, or it is handled again: one of both, never neither.
+    # Either the finish was on its way and is stored, or the message is handled again: one of both, never neither.
     until("it is dealt with", lambda: again.has(r"dead record=.*then=bury|run done record="))
     settled(queue, again)
     check(len(effects.all()) <= 2, effects.all())

@@ -1,5 +1,6 @@
 /*
- * Put before idem (LD_PRELOAD): the time of day is IDEM_CLOCK_OFF seconds off.
+ * A preload for idem (LD_PRELOAD): shifts the time of day by IDEM_CLOCK_OFF
+ * seconds.
  */
 #include <dlfcn.h>
 #include <stdlib.h>

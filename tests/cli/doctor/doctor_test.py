@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""`idem doctor`: each finding on a set-up that deserves it, and none on one that does not. Prints TAP.
+"""`idem doctor`: reports each finding on a set-up that deserves it, and none on one that does not. Prints TAP.
 
     doctor_test.py [NAME...]
 
-IDEM_EXE is the program. With IDEM_SQL_SERVE the SQL servers are examined, without it everything else.
-IDEM_CLOCK is a library that sets the machine's clock off, IDEM_MACHINE one that gives it another disk, and
-IDEM_LEASE_CLOCK_LIBRARY one that stops the clock of idem's time limits; IDEM_PRELOAD what nginx needs for a module that
-is built with a sanitizer.
+IDEM_EXE is the program. With IDEM_SQL_SERVE the tests examine the SQL servers, without it everything else.
+IDEM_CLOCK is a library that shifts the machine's clock, IDEM_MACHINE one that simulates another disk, and
+IDEM_LEASE_CLOCK_LIBRARY one that stops the clock of idem's timeouts; IDEM_PRELOAD is the library that nginx needs for
+a module that is built with a sanitizer.
 """
 import json
 import os
@@ -34,7 +34,7 @@ SQL = "IDEM_SQL_SERVE" in os.environ
 NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
 MODULE = os.path.abspath(os.path.join(os.path.dirname(IDEM), "../nginx/ngx_http_idem_module.so"))
 ROOT = os.geteuid() == 0
-SERVERS = ("redis", "postgres", "mysql")  # what URLs of stores begin with that are asked over a connection
+SERVERS = ("redis", "postgres", "mysql")  # the URLs of stores that are reached over a connection begin with these
 tests = []
 
 
@@ -59,7 +59,7 @@ def check(good, *what):
 
 class Findings(list):
     def of(self, check_name, grade):
-        """Those of a check, all of which have that grade."""
+        """Returns the findings of a check, which must all have that grade."""
         found = [f for f in self if f["check"] == check_name]
         check(found and all(f["grade"] == grade for f in found), f"{check_name} is not {grade}:", found or list(self))
         return found
@@ -69,7 +69,7 @@ class Findings(list):
 
 
 def stopped_clock():
-    """The environment of a program whose time limits do not run out: tests/cli/lease_clock.c."""
+    """The environment of a program whose timeouts do not end: tests/cli/lease_clock.c."""
     path = os.environ["TMPDIR"] + "/stopped"
     if not os.path.exists(path):
         with open(path, "wb") as file:
@@ -78,8 +78,8 @@ def stopped_clock():
 
 
 def doctor(*words, limits=False, **options):
-    """The findings; the exit status fits them. The doctor gives a store 5 s for an answer, which one that works may need
-    on a busy machine: its limits are only there where a test wants them."""
+    """Returns the findings, and checks that the exit status fits them. By default a store has 5 s to respond to the
+    doctor, which a busy machine may exceed: `limits` keeps that timeout."""
     env = options.pop("env", {})
     if not limits:
         env = {**env, **stopped_clock(), "LD_PRELOAD": " ".join(filter(None, (env.get("LD_PRELOAD"), stopped_clock()["LD_PRELOAD"])))}
@@ -100,7 +100,7 @@ def doctor(*words, limits=False, **options):
 
 
 def doctor_at_leisure(*words, **options):
-    """The findings of a moment in which the machine had time: a store that answers slowly is a finding."""
+    """Returns the findings once the machine is fast enough, because a slow response is itself a finding."""
     def found():
         findings = doctor(*words, **options)
         slow = [f for f in findings if f["check"] == "reachable" and f["grade"] == "note"]
@@ -182,13 +182,13 @@ def a_store_that_is_not_there_is_not_made(folder):
 @test
 def somebody_elses_store_is_told_before_it_is_used(folder):
     if not ROOT:
-        raise Skip("only root can be somebody else")
+        raise Skip("only root can become another user")
     made(folder + "/store")
     os.chmod(folder, 0o755)
     exe = os.path.dirname(IDEM)
     while exe != "/":
         if not os.stat(exe).st_mode & 0o001:
-            raise Skip("nobody could run the program")
+            raise Skip("the user nobody cannot run the program")
         exe = os.path.dirname(exe)
     said = doctor("--store", f"lmdb:{folder}/store", user="nobody").of("permissions", "broken")
     check("uid 0" in said[0]["found"], said)
@@ -201,7 +201,7 @@ def containers_are_told_that_it_is_one_machines_memory(folder):
 
 
 def elsewhere(folder, **env):
-    """On a machine that is otherwise."""
+    """Simulates another machine."""
     if not os.environ.get("IDEM_MACHINE"):
         raise Skip("no library that makes it another")
     return doctor("--store", f"lmdb:{folder}/none", env={"LD_PRELOAD": os.environ["IDEM_MACHINE"], **env})
@@ -279,7 +279,7 @@ def a_replica_is_broken(folder):
 
 
 class Relay:
-    """Before a Redis: what it answers comes later, and otherwise."""
+    """A relay in front of a Redis, which delays and changes the responses."""
 
     def __init__(self, server, delay=0.0, old=b"\0", new=b"\0"):
         self.server, self.delay, self.old, self.new = server, delay, old, new
@@ -310,7 +310,7 @@ class Relay:
             pass
 
     def change(self, data):
-        time.sleep(self.delay)  # sleep: the distance that is told
+        time.sleep(self.delay)  # sleep: the distance that the doctor reports
         return data.replace(self.old, self.new)
 
 
@@ -339,7 +339,7 @@ def replicas_that_are_not_waited_for_are_told(folder):
         replica.ask("REPLICAOF", "127.0.0.1", port)
         until("it has one", lambda: b"connected_slaves:1" in server.ask("INFO", "replication"))
         for url in (server.url, sentinel.master_url):
-            check("failover" in doctor("--store", url).of("replicas", "note")[0]["found"], "nobody waits for it")
+            check("failover" in doctor("--store", url).of("replicas", "note")[0]["found"], "no client waits for it")
             check("all replicas" in doctor("--store", url + "?replicas=1").of("replicas", "ok")[0]["found"], "replicas=1")
         check("refused" in doctor("--store", server.url + "?replicas=2", limits=True).of("replicas", "broken")[0]["found"], "replicas=2")
         with redisserver.start(folder + "/second") as second:
@@ -348,7 +348,7 @@ def replicas_that_are_not_waited_for_are_told(folder):
             check("may lack" in doctor("--store", server.url + "?replicas=1").of("replicas", "note")[0]["found"], "one of two")
         server.ask("CONFIG", "SET", "min-replicas-to-write", "1")
         for url in (server.url, sentinel.master_url):
-            check("min-replicas-to-write" in doctor("--store", url).of("replicas", "ok")[0]["found"], "it is asked for")
+            check("min-replicas-to-write" in doctor("--store", url).of("replicas", "ok")[0]["found"], "it is requested")
 
 
 @test
@@ -378,10 +378,10 @@ def every_master_of_a_cluster_is_looked_at(folder):
             check(subjects(found, "persistence", "unsafe") == {place}, found)
             bad.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
             for url in (redisserver.cluster_url(good[:1]), redisserver.cluster_url([bad, *good])):
-                found = doctor("--store", url, limits=True)  # it asks the one that refuses again and again
+                found = doctor("--store", url, limits=True)  # the server that refuses is asked again
                 check(subjects(found, "eviction", "unsafe") == {place}, url, found)
                 check(subjects(found, "eviction", "ok") == places - {place}, url, found)
-            check(place in subjects(found, "reachable", "broken"), found)  # which a store refuses
+            check(place in subjects(found, "reachable", "broken"), found)  # a store refuses it
             bad.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
             bad.ask("CONFIG", "SET", "appendonly", "yes")
 
@@ -433,12 +433,13 @@ def a_clock_that_is_off_is_told(folder):
     with redisserver.start(folder) as server:
         for seconds, grade in ((5, "note"), (-5, "note"), (15, "unsafe"), (-3600, "unsafe")):
             env = {"LD_PRELOAD": os.environ["IDEM_CLOCK"], "IDEM_CLOCK_OFF": str(seconds)}
-            # What is off by less than the question took is not seen: it is asked until the machine has time.
+            # An offset smaller than the request's duration is not detected, so the test asks until the machine is fast
+            # enough.
             until(f"{seconds} s are {grade}", lambda: [f["grade"] for f in doctor("--store", server.url, env=env)
                                                        if f["check"] == "clock"] == [grade])
 
 
-# What is no store.
+# URLs that are not stores.
 
 @test
 def a_url_that_is_none_is_broken(folder):
@@ -540,7 +541,7 @@ def a_gateway_that_is_right_has_nothing_unsafe(folder):
     found = nginx.examine(STATUS + GOOD)
     check(not found.bad(), found.bad())
     check(found.of("policy", "ok")[0]["subject"] == "nginx shop.example /orders", found)
-    check(found.of("store", "note")[0]["subject"] == f"lmdb:{folder}/store", found)  # its store is examined, too
+    check(found.of("store", "note")[0]["subject"] == f"lmdb:{folder}/store", found)  # its store is checked, too
     check(not [f for f in found if f["check"] in ("metrics", "guards", "scope", "upstream", "uncertain")], found)
 
 
@@ -566,7 +567,7 @@ def what_makes_a_guard_unsafe_is_found_wherever_it_is_said(folder):
     one("idem_wait 2m;", "wait", "note")
     one("idem_preset payment; idem_on_store_error open;", "store error", "unsafe")
     one("idem_label off;", "uncertain", "note")
-    # Said by the block around, and behind the location; a nested one undoes it.
+    # The rules stand in the enclosing block, and after the location; a nested rule overrides them.
     found = nginx.examine(f"{STATUS} idem replay; idem_prefix x:; location /in {{ {TO} }} "
                           f"location /out {{ idem_hold_ttl 30d; {TO} }} location /off {{ idem off; {TO} }} idem_hold_ttl 1h;")
     check([f["subject"] for f in found.of("hold_ttl", "unsafe")] == ["nginx shop.example /in"], found)
@@ -588,7 +589,7 @@ def a_scope_that_any_client_may_claim_is_unsafe(folder):
         check(one(rules) == ["unsafe"], rules)
     check(one("idem_scope $http_x_user; allow 10.0.0.1; deny all;") == ["note"], "a proxy's")
     check(one("idem_scope $http_x_user;", server="allow 10.0.0.1; deny all;") == ["note"], "a proxy's, by the server")
-    # What cannot be guessed, what was checked, and what a map makes of it.
+    # A scope that cannot be guessed, a scope that was authenticated, and the result of a map.
     for rules in ("idem_scope $http_x_api_key;", "idem_scope $http_x_auth_token;", "idem_scope $cookie_session;",
                   "idem_scope $remote_user; " + basic, "set $u $u$remote_user; idem_scope $u;"):
         check(one(rules) == [], rules)
@@ -602,7 +603,7 @@ def the_examples_of_the_documents_have_a_scope_that_is_proven(folder):
     for name in ("README.md", "README.zh-CN.md", "docs/http.md", "contrib/examples/nginx-shop.conf"):
         with open(os.path.join(root, name), encoding="utf-8") as file:
             guards = [rules for _, rules in re.findall(r"^( +)location /orders \{\n(.*?)^\1\}", file.read(), re.S | re.M)
-                      if "idem_scope" in rules and "$order_id" not in rules]  # that one is not known here
+                      if "idem_scope" in rules and "$order_id" not in rules]  # the variable is not defined here
         check(guards, f"{name} has none")
         for rules in guards:
             rules = re.sub(r"idem_store .*", "", rules)
@@ -623,7 +624,7 @@ def a_guard_that_the_client_switches_off_is_unsafe(folder):
     one("set $o $http_x; if ($o) { idem off; }").of("guard", "unsafe")
     one("if ($o) { idem off; }", http="map $http_x $o { y 1; default 0; }").of("guard", "unsafe")
     one("if ($request_method = PUT) { idem off; }").of("guard", "note")
-    # The other rules hold there, too; an `if` that is no matter of ours is none.
+    # The other rules apply inside it, too; an `if` without rules of Idem is ignored.
     one("if ($request_method = PUT) { idem_enforce off; }").of("enforce", "unsafe")
     check(one("if ($request_method = PUT) { idem_ttl 30s; }").of("ttl", "unsafe")[0]["subject"].endswith("PUT)"), "where")
     found = one("if ($http_x) { return 403; } if ($arg_y) { set $z 1; }")
@@ -708,14 +709,15 @@ def every_store_of_a_configuration_is_examined_with_a_prefix_of_its_own(folder):
 @test
 def a_store_is_judged_for_the_user_of_the_workers(folder):
     if not ROOT:
-        raise Skip("only root's workers are somebody else")
+        raise Skip("only root's workers have another user")
     nginx = Nginx(folder)
     os.chmod(folder, 0o755)
     path, workers = folder + "/store", pwd.getpwnam("nobody")
 
     def examined(user="user nobody nogroup;"):
         return nginx.examine(STATUS + GOOD, user=user)
-    # There is none, and only root could make it; nginx's own default is nobody, or what it was compiled for.
+    # The store does not exist, and only root could make it; nginx's default is an unprivileged
+    # user, too.
     for user in ("user nobody nogroup;", ""):
         check("Permission denied" in examined(user).of("folder", "broken")[0]["found"], user)
     made(path)
@@ -730,7 +732,7 @@ def a_store_is_judged_for_the_user_of_the_workers(folder):
     os.chown(path + "/lock.mdb", 0, 0)
     examined().of("permissions", "broken")
     os.chown(path + "/lock.mdb", workers.pw_uid, -1)
-    os.chmod(folder, 0o700)  # the way there
+    os.chmod(folder, 0o700)  # the directory above the store
     examined().of("permissions", "broken")
 
 

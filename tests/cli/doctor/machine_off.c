@@ -1,6 +1,7 @@
 /*
- * Put before idem (LD_PRELOAD): another machine's disk. IDEM_FILE_SYSTEM is its number in hex
- * (statfs(2)), IDEM_DISK_LEFT the bytes that it has left, IDEM_MARKER a file that is there.
+ * A preload for idem (LD_PRELOAD): simulates another machine's disk.
+ * IDEM_FILE_SYSTEM is the type in hex (statfs(2)), IDEM_DISK_LEFT the number of
+ * free bytes, IDEM_MARKER a file that exists.
  */
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,6 +1,4 @@
-/*
- * nginx's syntax, as the doctor reads it.
- */
+/* nginx's syntax, as the doctor parses it. */
 #include "cli/doctor/nginx_reader.h"
 
 #include <stdlib.h>
@@ -8,7 +6,7 @@
 
 #include "test.h"
 
-/* All that is read, written plainly: words parted by bars, then ; { or }. */
+/* The parsed configuration as text: words separated by bars, then ; { or }. */
 static const char *read_all(const char *text) {
     static char out[2000];
     char *copy = strdup(text);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""`idem gateway` as people meet it: its flags; and end to end, a real nginx before the shop of
-examples/shop, whose SQLite file says how often something happened. Prints TAP.
+"""`idem gateway` from its user's side: its flags; and end to end, a real nginx in front of the shop of
+examples/shop, whose SQLite file shows how often an order happened. Prints TAP.
 
     gateway_test.py [NAME...]
 
-IDEM_EXE and IDEM_SHOP are the programs; IDEM_PRELOAD, if set, is what nginx must be started with
-to load a module that is built with a sanitizer.
+IDEM_EXE and IDEM_SHOP are the programs; IDEM_PRELOAD, if set, is the library that nginx needs to load
+a module that is built with a sanitizer.
 """
 import contextlib
 import http.client
@@ -43,7 +43,7 @@ def test(function):
 
 
 def served(function):
-    """A test that needs nginx, the module and the shop."""
+    """Marks a test that needs nginx, the module and the shop."""
     tests.append((function, True))
     return function
 
@@ -65,12 +65,12 @@ def check_has(text, part):
     check(part in text, repr(text), "does not contain", repr(part))
 
 
-# Folders, ports, programs.
+# Directories, ports, programs.
 
 @contextlib.contextmanager
 def folder():
     path = tempfile.mkdtemp(prefix="idem-gateway-test.")
-    os.chmod(path, 0o755)  # root's workers are somebody else
+    os.chmod(path, 0o755)  # root's workers run as another user
     try:
         yield path
     finally:
@@ -121,7 +121,7 @@ class Shop:
             db.close()
 
     def has_one(self):
-        """Whether a request has come to it that it has not read, since it stands still."""
+        """Returns true if the stopped process has a request that it has not read."""
         with open("/proc/net/tcp", encoding="ascii") as file:
             rows = [line.split() for line in file]  # address, state (01: connected), bytes to send and to read
         return any(row[1].endswith(f":{self.port:04X}") and row[3] == "01" and not row[4].endswith(":00000000")
@@ -129,7 +129,7 @@ class Shop:
 
     @contextlib.contextmanager
     def stopped(self):
-        """It takes no orders meanwhile."""
+        """The process accepts no requests meanwhile."""
         self.process.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -143,7 +143,7 @@ class Shop:
 
 
 class Gateway:
-    """A gateway that runs, with its output in files."""
+    """A running gateway, with its output in files."""
 
     def __init__(self, path, shop, *args, scope="$http_x_user", listen=None, prefix=(), env=None):
         self.path, self.port = path, free_port()
@@ -219,18 +219,18 @@ class Gateway:
         self.process.send_signal(number)
 
     def until_new(self, old):
-        """All that answers was started after these."""
+        """Waits until all workers are newer than these."""
         until("there are new workers", lambda: len(self.workers()) == 2 and not set(old) & set(self.nginx()))
 
     def until_runs(self):
-        """A request has begun; nginx sends it on, or is about to."""
+        """Begins a request; nginx passes it on, or is about to."""
         until("it runs", lambda: idem(self.path, "list", "--state", "running", "--json").stdout)
 
     def until_told_to_go(self):
         def told():
             check(self.process.poll() is None, "it did not wait")
             return any("shutting down" in title(pid) for pid in self.nginx())
-        until("its workers are told to go", told)
+        until("the workers get the signal", told)
 
     def end(self):
         if self.process.poll() is None:
@@ -245,7 +245,7 @@ class Gateway:
         return self.process.returncode
 
     def folder(self):
-        """Where nginx works; its title has its arguments."""
+        """The working directory of nginx, from the arguments in its process title."""
         with open(f"/proc/{self.master()}/cmdline", encoding="utf-8") as file:
             return re.search(r"-p[ \0](\S+?)[ \0]", file.read()).group(1)
 
@@ -281,7 +281,7 @@ def running(*args, **named):
 
 
 def later(function, *args):
-    """Begins it in a thread; the returned function waits for what it gives."""
+    """Runs it in a thread; the returned function waits for its result."""
     result = []
     thread = threading.Thread(target=lambda: result.append(function(*args)))
     thread.start()
@@ -356,7 +356,7 @@ def a_program_that_is_not_there_is_told():
         shutil.copy(IDEM, path + "/bin/idem")
         done = subprocess.run([path + "/bin/idem", "gateway", *FLAGS], env=environment(path),
                               stderr=subprocess.PIPE, text=True)
-        if "nginx refuses" not in done.stderr and done.returncode != 71:  # one is installed
+        if "nginx refuses" not in done.stderr and done.returncode != 71:  # an nginx is installed
             check_is(done.returncode, 127)
             check_has(done.stderr, "nginx-dev")
             check_has(done.stderr, "--module FILE")
@@ -367,7 +367,7 @@ def a_file_that_is_not_there_is_told():
     refused([*FLAGS, "--config", "/none/at/all"], 78 if os.path.exists(MODULE) else 127)
 
 
-# What it prints.
+# The output of --print.
 
 AWKWARD = ["--key", "$http_a;\"{'}\\$http_b # optional", "--message", "a \"b\" \\ c; d {e} 'f' #$",
            "--prefix", "o;{}\"'\\:", "--label", "${request_id};", "--preset", "payment",
@@ -395,7 +395,7 @@ def the_printed_configuration_is_commented_and_has_what_was_said():
         del env["IDEM_STORE"]
         check_has(gateway(path, "--print-config", *FLAGS, env=env).stdout,
                   "idem_store lmdb:/var/lib/nginx/idem;")
-        for url in ("lmdb:here", "lmdb:./here?sync=off"):  # nginx is started somewhere else
+        for url in ("lmdb:here", "lmdb:./here?sync=off"):  # nginx starts in another directory
             check_has(printed(path, *FLAGS, "--store", url), f"idem_store lmdb:{os.getcwd()}/{url[5:]};")
         text = printed(path, *FLAGS, "--upstream", "http://[::1]:8/", "--preset", "payment",
                        "--key-expr", "'a' + #body.id")
@@ -430,7 +430,7 @@ def the_printed_configuration_passes_nginx():
             check(done.returncode == 0, args, done.stderr, text)
 
 
-# Refused by nginx.
+# Configurations that nginx refuses.
 
 @served
 def what_nginx_refuses_is_told_of_the_flag_and_the_configuration_is_kept():
@@ -473,7 +473,7 @@ def tokens_are_issued_and_idem_js_is_served_without_a_config_file():
         check_is([use(bob), use(ann, **{"X-Cart": "18"}), use(ann), use(ann)], [403, 403, 201, 201])
         check_is(len(shop.rows()), 1)
         check_is(g.ask("GET", "/token", headers={"X-User": "ann"})[0], 400)
-        # One from the shell is as good.
+        # A token from the shell works as well.
         made = idem(os.path.dirname(shop.file), "token", "--scope", "ann", "--bind", "17", "--prefix", "http:")
         check_is((made.returncode, made.stderr), (0, ""))
         token = made.stdout.strip()
@@ -541,18 +541,18 @@ def the_log_has_the_verdict_and_neither_key_nor_query():
     with running() as (g, _):
         # Two workers may write two lines in any order.
         g.order("the-key-itself", query="?secret=1")
-        until("it comes to pass", lambda: g.log().count("\n") == 1)
+        until("it happens", lambda: g.log().count("\n") == 1)
         g.order("the-key-itself", query="?secret=1")
-        until("it comes to pass", lambda: g.log().count("\n") == 2)
+        until("it happens", lambda: g.log().count("\n") == 2)
         g.ask("GET", "/orders?secret=2")
-        until("it comes to pass", lambda: g.log().count("\n") == 3)
+        until("it happens", lambda: g.log().count("\n") == 3)
         lines = g.log().splitlines()
         check(re.fullmatch(r"\S+ 127\.0\.0\.1 POST \"/orders\" 201 [\d.]+s idem=run "
                            r"hash=[0-9a-f]{12} attempt=1 store=[\d.]+s", lines[0]), lines[0])
         check_has(lines[1], "idem=replay")
         check(re.fullmatch(r"\S+ 127\.0\.0\.1 GET \"/orders\" 200 [\d.]+s", lines[2]), lines[2])
-        g.ask("POST", "/orders", "{}", {"X-User": "ann"})  # refused before the store was asked
-        until("it comes to pass", lambda: g.log().count("\n") == 4)
+        g.ask("POST", "/orders", "{}", {"X-User": "ann"})  # refused without a request to the store
+        until("it happens", lambda: g.log().count("\n") == 4)
         check_has(g.log().splitlines()[3], "idem=missing hash=- attempt=- store=-")
         check("secret" not in g.log() and "the-key" not in g.log() + g.said(), g.log(), g.said())
         digits = re.search(r"hash=(\w+)", lines[0]).group(1)
@@ -603,7 +603,7 @@ def sigterm_lets_a_slow_request_finish():
         check_is(answer()[0], 201)
         check_is(g.process.wait(LIMIT), 0)
         check_is(len(shop.rows()), 1)
-        check(not os.path.exists(made), "its folder is left")
+        check(not os.path.exists(made), "the directory is left")
 
 
 @served
@@ -644,7 +644,7 @@ def sighup_reads_the_config_file_anew_and_keeps_serving():
             g.until_new(old)
             check_is(g.order("k")[1].get("Idempotent-Replayed"), "true")
             check_is(g.master(), master)
-            # What nginx refuses changes nothing.
+            # A configuration that nginx refuses changes nothing.
             write("} nonsense")
             g.signal(signal.SIGHUP)
             until("it is taken over", lambda: "[emerg]" in g.said())
@@ -659,8 +659,8 @@ def sighup_reads_the_config_file_anew_and_keeps_serving():
 @served
 def nginxs_own_limits_hold_and_the_config_file_changes_them():
     def is_refused(g, key, size):
-        """By nginx, that is: the shop, too, has a limit. It closes before it has read what is too long for it,
-        which nginx may take for a broken connection, and a run of it is in the log."""
+        """Returns true if nginx refuses the body. The shop has a limit, too, and closes before it has read a body that
+        is too long. nginx may take that for a broken connection, and log a run."""
         status, _, body = g.order(key, {"pad": "x" * size})
         check(status in (413, 502), status)
         return status == 413 and b"<html>" in body
@@ -700,13 +700,13 @@ def nginx_does_not_outlive_an_idem_that_was_killed():
         check(len(pids) >= 2, pids)
         g.signal(signal.SIGKILL)
         g.process.wait()
-        until("it comes to pass", lambda: not any(map(alive, pids)))
+        until("it happens", lambda: not any(map(alive, pids)))
         try:
             g.connect().close()
-            raise Failed("somebody listens there still")
+            raise Failed("a process still listens there")
         except OSError:
             pass
-        shutil.rmtree(made)  # nobody was there to do it
+        shutil.rmtree(made)  # the killed process could not remove it
 
 
 @served
@@ -726,7 +726,7 @@ def an_nginx_that_is_killed_ends_idem_with_its_signal():
         os.kill(g.master(), signal.SIGKILL)
         check_is(g.process.wait(LIMIT), 128 + signal.SIGKILL)
         check_has(g.said(), "nginx was ended by signal 9")
-        for pid in pids:  # the kernel tells only idem of its death
+        for pid in pids:  # the kernel notifies only idem of the death
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -820,7 +820,7 @@ def a_password_is_in_no_list_of_processes_and_no_message():
 
 
 def as_nobody(path):
-    """What makes a program run as another user than root; None where that cannot be."""
+    """Returns the words that run a program as another user than root; None if that is impossible."""
     if not ROOT:
         return []
     user = pwd.getpwnam("nobody")
@@ -852,7 +852,7 @@ def root_is_not_needed():
             check_is(g.ask("POST", "/orders", "x" * 60000,
                            {"Idempotency-Key": "big", "X-User": "ann"})[0], 400)
             check(os.path.exists(home + "/.local/state/idem/data.mdb"), os.listdir(home))
-            until("it comes to pass", lambda: g.log().count("idem=") >= 3)
+            until("it happens", lambda: g.log().count("idem=") >= 3)
             folders = [name for name in os.listdir(home) if name.startswith("idem-gateway.")]
             check_is(len(folders), 1)
             check_is(stat.S_IMODE(os.stat(home + "/" + folders[0]).st_mode), 0o700)
@@ -902,7 +902,7 @@ def the_workers_can_open_their_store_after_root_has_looked_into_it():
 
 
 def with_var_lib(path):
-    """What makes a program see this folder as /var/lib; None where that cannot be."""
+    """Returns the words that run a program with this directory as /var/lib; None if that is impossible."""
     prefix = ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" /var/lib && shift && exec "$@"', "sh", path]
     may = ROOT and shutil.which("unshare") and subprocess.run([*prefix, "true"], stderr=subprocess.DEVNULL)
     return prefix if may and may.returncode == 0 else None
@@ -961,7 +961,7 @@ def the_place_of_roots_store_is_not_given_away_even_if_it_is_named():
 
 @served
 def another_users_link_has_no_directory_of_roots_made_or_given_away():
-    """The owner of a directory on the way puts a link there, which leads to where only root may write."""
+    """The owner of a directory on the path puts a link there, which leads to a place where only root may write."""
     if not ROOT:
         return
     for there in (False, True):
@@ -988,7 +988,7 @@ def main():
         try:
             function()
             print(f"ok {n} - {function.__name__}", flush=True)
-        except Exception as error:  # one that breaks is one that failed
+        except Exception as error:  # a test that breaks has failed
             failures += 1
             for line in f"{type(error).__name__}: {error}".splitlines():
                 print("# " + line)

@@ -1,5 +1,6 @@
 /*
- * The audit of operators: nobody changes a record of which it has no line, whatever is killed.
+ * The audit of operators: no operator changes a record without a line in the
+ * audit, whichever process is killed.
  */
 #include "operators.h"
 
@@ -25,7 +26,8 @@ TEST(every_change_leaves_a_line_of_who_what_before_and_after) {
     CHECK_INT(RUN("settle", "--failed", "order-4711").status, 65);
     CHECK_INT(RUN("settle", "--state", "uncertain", "--failed", "--dry-run").status, 0);
     audit = file_text("audit");
-    CHECK_INT(lines(audit), 4); /* begun, and what came of it; a dry run is none */
+    CHECK_INT(lines(audit),
+              4); /* the begin and the result of two commands; a dry run has no line */
     CHECK_INT(RUN("settle", "--state", "uncertain", "--failed", "--yes").status, 0);
     CHECK_INT(RUN("forget", "order-4711").status, 0);
     audit = file_text("audit");
@@ -43,7 +45,7 @@ TEST(every_change_leaves_a_line_of_who_what_before_and_after) {
     CHECK_HAS(audit, "\"action\":\"forget\"");
     CHECK_HAS(audit, "\"before\":\"done\",\"attempt\":1,\"after\":\"absent\"");
     CHECK_HAS(audit, hash_of("order-4712"));
-    CHECK(strstr(audit, "order-471") == NULL); /* no key */
+    CHECK(strstr(audit, "order-471") == NULL); /* without the key */
     CHECK_HAS(audit, "\"who\":\"");
     CHECK_HAS(audit, "\"store\":\"lmdb:/");
 }
@@ -62,7 +64,7 @@ TEST(without_an_audit_nothing_is_changed) {
     CHECK_INT(RUN("forget", "k").status, 0);
 }
 
-/* It can be opened, and takes no line. */
+/* The file can be opened, but a write to it fails. */
 TEST(where_no_line_can_be_written_nothing_is_changed) {
     struct ran ran;
 
@@ -90,7 +92,7 @@ TEST(a_pipe_without_a_reader_is_refused_and_not_waited_for) {
     CHECK_HAS(RUN("list").out, "  uncertain ");
 }
 
-/* Whether somebody takes what goes to the system's log. */
+/* True if a process listens on the socket of the system's log. */
 static bool is_logged(void) {
     struct sockaddr_un to = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
     int fd = socket(AF_UNIX, SOCK_DGRAM, 0), rc = connect(fd, (struct sockaddr *)&to, sizeof(to));
@@ -126,7 +128,7 @@ TEST(what_is_not_there_has_its_lines_too) {
     CHECK_INT(times(file_text("audit"), "\"before\":\"absent\",\"after\":\"absent\""), 2);
 }
 
-/* They have all seen them uncertain. */
+/* All three have seen the records uncertain. */
 TEST(of_operators_who_differ_one_settles_each_record) {
     struct proc operators[3];
     char *list, *hash, *audit;
@@ -145,9 +147,9 @@ TEST(of_operators_who_differ_one_settles_each_record) {
         CHECK(strstr(audit, script("\"result\":\"done\",\"record\":\"%.64s\"", hash + 8)) != NULL);
 }
 
-/* Killed. */
+/* A killed operator. */
 
-/* Passes on from the pipe to the file what there is. False at its end. */
+/* Copies the bytes in the pipe to the file. Returns false at its end. */
 static bool audit_pass(int from, int to) {
     static char bytes[65536];
     ssize_t n = read(from, bytes, sizeof(bytes));
@@ -157,8 +159,8 @@ static bool audit_pass(int from, int to) {
     return n != 0;
 }
 
-/* Is sent the signal in the midst of settling them: it writes the audit to a pipe, which takes a
-   fraction of the lines, and stands still there until we read on. */
+/* Sends the signal in the midst of settling the records. The audit goes to a pipe, which holds
+ * only a part of the lines, so the command stands still there until the test reads on. */
 static struct ran settle_and_send(int sig) {
     struct proc proc;
     int from, to;
@@ -180,8 +182,8 @@ static struct ran settle_and_send(int sig) {
     return proc_wait(&proc);
 }
 
-/* How many are done; each has its line that says so, or with `begun` at least one that it was
-   begun. */
+/* Returns the number of done records. Each has a line with its result, or with `begun` at least
+ * one that it was begun. */
 static int done_with_lines(bool begun) {
     char *list = RUN("list", "--state", "done", "--json").out, *audit = file_text("audit"), *hash;
     int n = 0;
@@ -205,7 +207,7 @@ TEST(who_is_killed_has_changed_nothing_without_a_line) {
     CHECK(n > 100 && n < MANY);
 }
 
-/* Hands end what they have begun, and the rest is told not to have been tried. */
+/* The threads finish the records that they have begun; the rest are reported as not tried. */
 static void is_told_to_end(int sig) {
     struct ran ran = settle_and_send(sig);
     char *audit = file_text("audit");

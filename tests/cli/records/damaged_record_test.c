@@ -1,12 +1,10 @@
-/*
- * What operators see of records that cannot be read.
- */
+/* Records that cannot be read, in operators' commands. */
 #include "cli/harness.h"
 
 #include "protocol/record_key.h"
 #include "store/lmdb/raw.h"
 
-/* The name that the store has for a key of idem run's. */
+/* The name in the store of a key of idem run. */
 static struct idem_record_key key_of(const char *key) {
     struct idem_bytes prefix = {(const unsigned char *)"run:", 4};
     struct idem_bytes name = {(const unsigned char *)key, strlen(key)};
@@ -31,7 +29,7 @@ static void damage(const char *key) {
     free(value);
 }
 
-/* The first digits of its hash, as a table shows them. */
+/* The first digits of its hash, as in a table. */
 static char *hash_of(const char *key) {
     struct idem_record_key name = key_of(key);
     char hex[65];

@@ -1,5 +1,5 @@
 /*
- * Records for operators: some that have vanished, and many that have ended.
+ * Records for operators: some whose run has vanished, and many that have ended.
  */
 #ifndef IDEM_TEST_CLI_RECORDS_OPERATORS_H
 #define IDEM_TEST_CLI_RECORDS_OPERATORS_H
@@ -8,7 +8,7 @@
 
 #include "idem.h"
 
-/* Runs until the file `go` is there, so that it can vanish before and be run again after. */
+/* Runs until the file `go` exists, so that it can vanish before that, and run again after. */
 __attribute__((unused)) static const char *until_go(void) {
     return until_there("go");
 }
@@ -17,7 +17,7 @@ __attribute__((unused)) static void go(void) {
     make_there("go");
 }
 
-/* A run that vanished: idem is killed while the command runs, and its lease runs out. */
+/* A vanished run: idem is killed while the command runs, and its lease ends. */
 __attribute__((unused)) static void vanish_under(const char *prefix, const char *key,
                                                  const char *label) {
     struct proc proc =
@@ -45,7 +45,7 @@ __attribute__((unused)) static char *hash_of(const char *key) {
     return hash;
 }
 
-/* Whether each line is JSON, by somebody else's reading. */
+/* Checks with another parser that each line is JSON. */
 __attribute__((unused)) static void json_check(const char *text) {
     FILE *python = popen("python3 -c 'import json, sys\n"
                          "for line in sys.stdin: json.loads(line)'",
@@ -69,7 +69,7 @@ static enum idem_result end_as(struct idem_run *run, void *data) {
     return *(enum idem_result *)data;
 }
 
-/* So many that have ended so. */
+/* Runs n keys to this end. */
 __attribute__((unused)) static void run_many(int n, enum idem_result end) {
     static const struct idem_policy policy = {.prefix = "many:", .scope = IDEM_SCOPE_NONE};
     struct idem_guard *guard;

@@ -1,6 +1,4 @@
-/*
- * What operators do: show, list, settle, forget, stats.
- */
+/* The operators' commands: show, list, settle, forget, stats. */
 #include "operators.h"
 
 #include <pty.h>
@@ -99,7 +97,7 @@ TEST(a_run_that_waits_to_be_run_again_is_not_shown_as_running) {
                        "(attempt 1); try again in ");
 }
 
-/* The reason that a later attempt has may be an earlier one's. */
+/* A later attempt may show the reason of an earlier one. */
 TEST(a_second_attempt_is_shown_as_what_it_may_be) {
     char *sh = script("[ $IDEM_ATTEMPT = 2 ] || exit 3; %s", until_go());
     struct proc proc;
@@ -152,11 +150,11 @@ TEST(a_list_is_valid_json_whatever_the_label) {
     CHECK_HAS(ran.out, "\\ufffd");
     CHECK_HAS(ran.out, "\"status\":3");
     json_check(RUN("show", "--json", "b").out);
-    /* A terminal gets no control characters. */
+    /* Control characters do not reach a terminal. */
     CHECK(strchr(RUN("list").out, '\t') == NULL);
 }
 
-/* A label that is shown as another order's, and one with words for programs only. */
+/* A label that a terminal would show as another order's, and one that is safe only for programs. */
 TEST(what_nobody_sees_in_a_label_reaches_no_terminal) {
     static const char *const commands[][3] = {
         {"list"}, {"list", "--json"}, {"show", "a"}, {"show", "--json", "a"}};
@@ -213,8 +211,8 @@ TEST(an_uncertain_run_settled_as_failed_runs_again) {
     CHECK_INT(RUN_SH("k", until_go()).status, 0);
 }
 
-/* A crash between the claim and the run: the record is of a command line that never ran. The
-   refusal of another one names the two ways out, and they do what it says. */
+/* A crash between the claim and the run: the record has the fingerprint of a command line that
+ * never ran. The refusal of another command line names the two ways out, and they work. */
 TEST(a_command_that_never_ran_holds_its_key_until_an_operator_frees_it) {
     const char *forget, *settle = "(idem settle --failed only for that one)";
     struct ran ran;
@@ -282,8 +280,8 @@ TEST(many_are_settled_at_once_and_a_dry_run_changes_nothing) {
     CHECK_INT(lines(RUN("list", "--state", "done").out), 4);
 }
 
-/* Answers the question on a terminal, after what happens meanwhile (may be NULL); returns the exit
-   status. */
+/* Answers the question on a terminal, after running `meanwhile` (may be NULL); returns the exit
+ * status. */
 static int settle_answering(const char *answer, void (*meanwhile)(void)) {
     char seen[1024] = "";
     size_t len = 0;
@@ -331,7 +329,7 @@ static void it_vanishes_again(void) {
 
 static void it_is_another_one(void) {
     CHECK_INT(RUN("forget", "a").status, 0);
-    wait_ms(200); /* sleep: a record that is younger by less than 100 ms is taken for the same */
+    wait_ms(200); /* sleep: a record that is younger by less than 100 ms counts as the same */
     vanish("a", "another record");
 }
 
@@ -389,7 +387,7 @@ TEST(of_many_only_those_are_settled_that_a_file_names) {
     CHECK_HAS(RUN("list", "--state", "failed").out, "three\n");
 }
 
-/* A hash is that of scope and key: two prefixes may have one record each of the same hash. */
+/* The hash covers scope and key: two prefixes may each have a record with the same hash. */
 TEST(a_list_names_records_under_their_prefix) {
     struct ran ran;
 
@@ -516,7 +514,8 @@ TEST(stats_count_records_and_events) {
     CHECK_HAS(ran.out, "\"run\":3,\"replay\":1,\"duplicate\":1,");
     ran = RUN("stats");
     CHECK_HAS(ran.out, "\n  done                            2\n");
-    CHECK_HAS(ran.out, "\n  signature_incomplete            0\n"); /* the longest: one column */
+    CHECK_HAS(ran.out,
+              "\n  signature_incomplete            0\n"); /* the longest name: still one column */
 }
 
 TEST(operators_names_go_before_or_behind_their_flags) {

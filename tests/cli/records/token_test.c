@@ -1,6 +1,4 @@
-/*
- * `idem token`, and what is run with one.
- */
+/* `idem token`, and runs with a token. */
 #include "cli/harness.h"
 
 #define COUNT "echo x >>%s; echo done"
@@ -56,7 +54,7 @@ TEST(what_was_never_issued_or_to_somebody_else_runs_nothing) {
     CHECK_HAS(theirs.err, "no_token: ");
     CHECK_HAS(theirs.err, "is no token for this caller");
     CHECK_INT(nobodys.status, 66);
-    CHECK_INT(use(token, "ann", "cart").status, 66); /* it was bound to nothing */
+    CHECK_INT(use(token, "ann", "cart").status, 66); /* the token has no binding */
     CHECK_INT(runs(), 0);
     CHECK(strstr(theirs.err, token) == NULL);
     CHECK_INT(use(token, "ann", NULL).status, 0);
@@ -145,7 +143,7 @@ TEST(what_is_missing_or_too_much_is_said) {
         {{"show", "--token", "--hash", "0123456789ab"}, "leave --token out"},
     };
 
-    (void)issue(); /* so that there is a store */
+    (void)issue(); /* so that the store exists */
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct ran ran = run_argv(wrong[i].argv);
 

@@ -1,6 +1,4 @@
-/*
- * Which of the store's two times `idem run` goes by.
- */
+/* The store's two times, and which of them `idem run` uses. */
 #include "cli/harness.h"
 
 #include "store/lmdb/rig.h"
@@ -24,7 +22,8 @@ static int64_t wall_ahead(void *data) {
     return clock_ms(CLOCK_REALTIME) + AHEAD_MS;
 }
 
-/* A store that was written to while this machine's date was set wrong; it is right again. */
+/* Makes a store that was written to while this machine's date was ahead; the date is right
+ * again. */
 static void store_from_ahead(void) {
     static const struct idem_clock clock = {machine_lease, wall_ahead, NULL};
     struct rig rig;
@@ -35,7 +34,7 @@ static void store_from_ahead(void) {
     rig_close(&rig);
 }
 
-/* How far ahead of the date a time is that was printed. */
+/* How far ahead of the date a printed time is. */
 static int64_t ahead_ms(const char *text) {
     struct tm tm = {0};
 
@@ -52,7 +51,7 @@ TEST(a_schedule_goes_by_the_date_although_the_store_has_seen_a_later_one) {
     CHECK_INT(ran.status, 0);
     by = ahead_ms(ran.out);
     CHECK(by > -3700 * 1000 && by <= 30 * 1000);
-    /* What expires does so by the later one: it was not forgotten. */
+    /* Expiry follows the later time, so the record was not removed. */
     ran = RUN("list", "--json", "--prefix", "run:");
     CHECK_HAS(ran.out, "\"changed\":\"");
     CHECK(ahead_ms(strstr(ran.out, "\"changed\":\"") + 11) > AHEAD_MS - 3600 * 1000);

@@ -1,13 +1,13 @@
 /*
- * README's table of what a crash leaves behind, cell by cell: idem is killed at
- * that point, and somebody asks again. A process is held at a point by the
- * test itself, which has the store's write lock meanwhile.
+ * README's table of the effects of a crash, cell by cell: idem is killed at
+ * that point, and another run claims the key. To hold a process at a point, the
+ * test takes the store's write lock.
  */
 #include "cli/harness.h"
 
 #include "store/lmdb/raw.h"
 
-/* A column of the table: what is said to idem run. */
+/* A column of the table: the flag for idem run. */
 struct column {
     const char *flag, *value;
     bool reruns;
@@ -32,7 +32,7 @@ static struct proc start(const struct column *column) {
                     "--kill-after", "10m");
 }
 
-/* Without waiting. */
+/* Claims the key without waiting. */
 static struct ran ask(const struct column *column) {
     return RUN_SH("k", command(), "--lease", LEASE, column->flag, column->value);
 }
@@ -42,13 +42,13 @@ static void die(struct proc *proc) {
     proc_wait(proc);
 }
 
-/* Nobody can store anything from now on, until raw_end(). */
+/* Blocks all writes to the store until raw_end(). */
 static void writes_stop(struct raw *raw) {
-    RUN_SH("another", ":"); /* so that there is a store */
+    RUN_SH("another", ":"); /* so that the store exists */
     raw_begin(raw, in_folder("store"), true);
 }
 
-/* What the table says of one that vanished: it runs again when the lease is over, or never. */
+/* Checks the table's cell for a vanished run: it runs again when the lease is over, or never. */
 static void vanished_check(const struct column *column) {
     struct proc next;
     struct ran ran = ask(column);
@@ -81,10 +81,10 @@ static void before_the_claim_is_stored(const struct column *column) {
     struct raw raw;
 
     writes_stop(&raw);
-    clock_stop(); /* it waits for its answer as long as we do */
+    clock_stop(); /* so that its timeout does not end */
     proc = start(column);
     WAIT_UNTIL(has_store(proc.pid));
-    /* sleep: until it waits for the lock, which nothing shows; earlier is right, too */
+    /* sleep: until the process waits for the lock, which nothing shows; earlier is right, too */
     wait_ms(50);
     CHECK(!wrote(proc.verdict, "run "));
     die(&proc);
@@ -110,7 +110,7 @@ static void after_it_ran(const struct column *column) {
     writes_stop(&raw);
     go();
     WAIT_UNTIL(lines_of("ended") == 1);
-    /* sleep: until it waits for the lock, which nothing shows; earlier is right, too */
+    /* sleep: until the process waits for the lock, which nothing shows; earlier is right, too */
     wait_ms(50);
     CHECK(!wrote(proc.verdict, "stored "));
     die(&proc);
@@ -118,7 +118,7 @@ static void after_it_ran(const struct column *column) {
     vanished_check(column);
 }
 
-/* Returns what who asks next is told. */
+/* Returns the next claim's verdict. */
 static char *after_done_is_stored(const struct column *column) {
     struct proc proc = start(column);
 

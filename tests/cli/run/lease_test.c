@@ -1,6 +1,6 @@
 /*
- * `idem run` when things go wrong in the middle: idem killed, stopped beyond its
- * lease, the command taking too long.
+ * `idem run` when something goes wrong in the middle: idem is killed, or
+ * stopped beyond its lease, or the command takes too long.
  */
 #include "cli/harness.h"
 
@@ -10,7 +10,7 @@
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 
-/* Appends its attempt to `runs`, then sleeps long in the foreground; on SIGTERM it says so. */
+/* Appends its attempt to `runs`, then sleeps long in the foreground; logs a SIGTERM. */
 static char *long_script(void) {
     return script("trap 'echo term >> %s; exit 9' TERM; echo $IDEM_ATTEMPT >> %s; echo out; "
                   "%s",
@@ -52,12 +52,12 @@ TEST(a_run_whose_idem_was_killed_is_uncertain_under_hold) {
     CHECK_HAS(ran.err, "idem settle");
     CHECK(starts_with(ran.verdict, "uncertain attempt=1 hash="));
     CHECK_INT(lines_of("runs"), 1);
-    /* Nobody runs it again, so the command itself was left to come to its end. */
+    /* No other run takes over, so the command was left to end by itself. */
     CHECK(!exists("terms"));
     go();
 }
 
-/* As idem(1) has it: only where idem does not take the output can the command go on writing. */
+/* As in idem(1): the command can go on writing only if idem does not capture the output. */
 TEST(a_command_whose_idem_was_killed_goes_on_until_it_writes_into_its_pipe) {
     for (int i = 0; i < 2; i++) {
         const char *mode = i == 0 ? "reject" : "replay";
@@ -83,7 +83,7 @@ TEST(a_run_whose_idem_was_killed_is_run_again_under_rerun) {
     WAIT_UNTIL(lines_of("runs") == 1);
     kill(first.pid, SIGKILL);
     proc_wait(&first);
-    /* The command must not outlive its guard where somebody else is going to run it. */
+    /* The command must not outlive its guard if another run is going to take over. */
     WAIT_UNTIL(exists("terms"));
     leases_end();
     second = START_SH("k", sh, "--lease", LEASE, "--recover", "rerun", "--wait", "120s");
@@ -153,8 +153,8 @@ TEST(an_owner_that_slept_beyond_its_lease_may_still_finish_under_hold) {
     CHECK(starts_with(RUN_SH("k", sh).verdict, "replay attempt=1 "));
 }
 
-/* Waits until the process whose number is in this file is dead. Nobody may be there to reap it: a
-   zombie is dead enough. */
+/* Waits until the process whose number is in this file is dead. A zombie counts, because there
+ * may be no parent to reap it. */
 static void dead_check(const char *name) {
     int fd = open(in_folder(name), O_RDONLY);
     long pid = strtol(slurp(fd, NULL), NULL, 10);
@@ -201,7 +201,7 @@ TEST(an_owner_whose_record_was_settled_meanwhile_is_refused) {
 #define RUN_MAX "60s"
 #define RUN_MAX_S 60
 
-/* The command has made this file, and then run_max is over. */
+/* The command has made this file, and then run_max ends. */
 static struct ran run_max_ends(struct proc *proc, const char *made) {
     WAIT_UNTIL(lines_of(made) == 1);
     clock_forward_for(proc->pid, RUN_MAX_S + 1);
@@ -233,7 +233,7 @@ TEST(an_unguarded_command_is_ended_after_run_max_as_well) {
     CHECK(exists("terms"));
 }
 
-/* Two processes, of which the second ignores SIGTERM, and the first if `stubborn`. */
+/* Two processes, of which the second ignores SIGTERM, and with `stubborn` the first, too. */
 static char *family_script(bool stubborn) {
     return script("%s echo $$ > %s; sh -c 'trap \"\" TERM; echo $$ > %s; %s' & %s",
                   stubborn ? "trap '' TERM;" : "", in_folder("pid"), in_folder("pid2"),
@@ -262,11 +262,11 @@ TEST(what_a_command_started_does_not_outlive_its_being_ended) {
     dead_check("pid2");
 }
 
-/* Idem that is held up between its claim and its command. */
+/* An idem that is held up between its claim and its command. */
 
 enum held_at {
-    HELD_AT_VERDICT, /* before it is written */
-    HELD_AT_FORK,    /* the last look at the clock is over */
+    HELD_AT_VERDICT, /* before the verdict is written */
+    HELD_AT_FORK,    /* after the last look at the clock */
 };
 
 static bool is_held_at(const struct __ptrace_syscall_info *info, enum held_at at) {
@@ -277,7 +277,7 @@ static bool is_held_at(const struct __ptrace_syscall_info *info, enum held_at at
     return info->entry.nr == SYS_clone && (info->entry.args[0] & CLONE_THREAD) == 0;
 }
 
-/* Runs its first thread until it is there. */
+/* Runs its first thread until that point. */
 static void hold(pid_t pid, enum held_at at) {
     struct __ptrace_syscall_info info;
     int status, sig = 0;
@@ -317,7 +317,7 @@ static void let_go(const struct proc *proc) {
     CHECK(ptrace(PTRACE_DETACH, proc->pid, 0, 0) == 0);
 }
 
-/* Its lease is over; an operator has looked, and somebody else runs it. */
+/* The lease is over; an operator has seen the record, and another run has taken over. */
 static void held_until_taken(enum held_at at) {
     char *sh = script("echo x >> %s", in_folder("runs"));
     struct proc first = start_held(sh, at);

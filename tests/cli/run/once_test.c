@@ -1,6 +1,6 @@
 /*
- * `idem run` evaluates each expression once, and opens one handle. The linker puts the functions
- * below before those that they count.
+ * `idem run` evaluates each expression once, and opens one handle. The linker
+ * puts the functions below in front of those that they count.
  */
 #include "cli/cli.h"
 #include "core/handle.h"

@@ -9,7 +9,7 @@
 
 /* Signals. */
 
-/* A command that writes each signal's name to `got`; it ends after TERM or when `go` is there. */
+/* A command that writes each signal's name to `got`; it ends after TERM, or when `go` exists. */
 static char *trap_script(void) {
     const char *got = in_folder("got");
 
@@ -70,7 +70,7 @@ TEST(a_waiter_dies_by_the_signal_and_spoils_nothing) {
 TEST(a_signal_at_any_moment_leaves_the_key_free_or_run) {
     char *sh = script("echo x >> %s", in_folder("runs"));
 
-    clock_stop(); /* a claim is waited for after the signal, however long its answer takes */
+    clock_stop(); /* the run waits for its claim after the signal, however long the store takes */
     for (int i = 0; i < 25; i++) {
         struct proc proc = START_SH("k", sh, "--mode", "lock");
         struct ran ran;
@@ -81,7 +81,7 @@ TEST(a_signal_at_any_moment_leaves_the_key_free_or_run) {
         if (ran.signal == 0 && ran.status != 0 && ran.status != 143)
             fprintf(stderr, "# %d: %s%s", ran.status, ran.err, ran.verdict);
         CHECK(ran.signal == SIGTERM || ran.status == 0 || ran.status == 143);
-        /* Before idem takes the signals over it dies at once, having claimed nothing. */
+        /* Before idem handles signals it dies at once, without a claim. */
         ran = RUN_SH("k", sh, "--mode", "lock");
         CHECK_INT(ran.status, 0);
     }
@@ -97,14 +97,15 @@ TEST(what_was_ignored_stays_ignored_for_the_command) {
     signal(SIGHUP, SIG_DFL);
     WAIT_UNTIL(wrote(proc.out, "ready"));
     kill(proc.pid, SIGHUP);
-    RUN_SH("another", ":"); /* it would be dead by then */
+    RUN_SH("another", ":"); /* by now the first run would be dead */
     make_there("go");
     ran = proc_wait(&proc);
     CHECK_INT(ran.status, 0);
     CHECK_STR(ran.out, "ready\nend\n");
 }
 
-/* What a program writes that is started by us, not by a shell, which would tidy up first. */
+/* Returns the output of a program that the test starts itself, because a shell would tidy up
+ * first. */
 static char *direct(const char *const *argv) {
     int fd = harness_file(), status;
     pid_t pid = fork();
@@ -139,7 +140,7 @@ TEST(the_command_gets_signals_as_idem_found_them) {
         want);
 }
 
-/* With files of at most so many bytes, for what is started from now on. */
+/* Limits the size of files, for all programs started from now on. */
 static void files_limit(rlim_t bytes) {
     struct rlimit limit = {bytes, bytes};
 
@@ -194,7 +195,7 @@ TEST(a_command_that_writes_too_much_dies_as_it_would_without_idem) {
 }
 
 /* The command is one process and starts none: a shell whose child is stopped between vfork() and
-   exec() waits for it in state D and never shows T. */
+ * exec() waits for it in state D and never shows T. */
 TEST(a_stop_without_a_terminal_stops_both_and_continues_both) {
     const char *fifo = in_folder("fifo");
     struct proc proc;
@@ -203,7 +204,7 @@ TEST(a_stop_without_a_terminal_stops_both_and_continues_both) {
 
     CHECK(mkfifo(fifo, 0600) == 0);
     proc = START_SH("k", script("echo $$; exec cat %s", fifo));
-    fd = open(fifo, O_WRONLY); /* until cat has opened it, too */
+    fd = open(fifo, O_WRONLY); /* blocks until cat has opened it, too */
     CHECK(fd >= 0);
     WAIT_UNTIL(wrote(proc.out, "\n"));
     command = (pid_t)strtol(slurp(proc.out, NULL), NULL, 10);
@@ -264,7 +265,7 @@ TEST(a_reader_that_leaves_early_does_not_keep_the_finish_from_being_recorded) {
     ran = RUN_SH("k", sh, "--recover", "rerun");
     CHECK(starts_with(ran.out, "first\nline 0\n"));
     CHECK_HAS(ran.out, "line 1999\nlast\n");
-    /* Nor does it spoil a replay's status. */
+    /* A broken pipe does not change a replay's status either. */
     proc = start_piped("k", sh, &from);
     close(from);
     CHECK_INT(proc_wait(&proc).status, 0);
@@ -283,7 +284,7 @@ TEST(a_reader_that_is_slow_slows_the_command_but_not_the_lease) {
     proc = start_piped("k", sh, &from);
     WAIT_UNTIL(wrote(proc.verdict, "run "));
     renewals_wait("k", proc.pid);
-    /* It is still running, and still its owner's. */
+    /* The command still runs, and still has its owner. */
     CHECK_INT(RUN_SH("k", sh, "--recover", "rerun").status, 75);
     while ((n = read(from, buf, sizeof(buf))) > 0)
         total += (size_t)n;
@@ -324,7 +325,7 @@ TEST(a_process_left_behind_does_not_hold_idem_up) {
     again = RUN_SH("k", sh);
     CHECK_STR(again.out, first.out);
     make_there("go");
-    WAIT_UNTIL(exists("left")); /* it was there all the time */
+    WAIT_UNTIL(exists("left")); /* the command was there all the time */
 }
 
 TEST(a_chatty_process_left_behind_does_not_hold_idem_up) {
@@ -434,8 +435,8 @@ struct terminal {
     int master;
 };
 
-/* idem as the foreground job of a terminal, as a shell would have started it: the session's
-   leader waits, and idem has a process group of its own. */
+/* Starts idem as the foreground job of a terminal, like a shell: the session's leader waits, and
+ * idem has a process group of its own. */
 static struct terminal terminal_start(const char *const *argv) {
     const char *args[32] = {harness_exe()};
     struct terminal terminal;
@@ -460,19 +461,19 @@ static struct terminal terminal_start(const char *const *argv) {
     }
     setpgid(job, job);
     tcsetpgrp(0, job);
-    /* What a shell does: on a stop it takes the terminal back, says so, and continues the job in
-       the foreground after a while. */
+    /* Like a shell: on a stop, take the terminal back, print a line, and after a while continue the
+     * job in the foreground. */
     while (waitpid(job, &status, WUNTRACED) == job && WIFSTOPPED(status)) {
         tcsetpgrp(0, getpgrp());
         dprintf(1, "[stopped]");
-        usleep(200000); /* sleep: as a person does; how long does not matter */
+        usleep(200000); /* sleep: as a person would; how long does not matter */
         tcsetpgrp(0, job);
         kill(-job, SIGCONT);
     }
     dprintf(1, "[%s %d]", WIFSIGNALED(status) ? "signal" : "exit",
             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    /* The end of a session hangs its terminal up, and what was not read yet may be lost: it ends
-       when the other side is closed (SIGHUP). */
+    /* The end of a session hangs up its terminal, and unread output may be lost. So the leader
+     * stays until the other side is closed (SIGHUP). */
     for (;;)
         pause();
 }
@@ -488,7 +489,7 @@ static const char *terminal_until(struct terminal *terminal, const char *part) {
     while (strstr(seen, part) == NULL) {
         n = read(terminal->master, seen + len, sizeof(seen) - 1 - len);
         if (n <= 0)
-            fprintf(stderr, "# the terminal says: %s\n", seen);
+            fprintf(stderr, "# the terminal shows: %s\n", seen);
         CHECK(n > 0);
         len += (size_t)n;
         seen[len] = '\0';
@@ -497,7 +498,7 @@ static const char *terminal_until(struct terminal *terminal, const char *part) {
 }
 
 TEST(ctrl_c_reaches_the_command_once_and_idem_dies_by_it_as_well) {
-    /* One process: a shell that is just about to start another one would start it nevertheless. */
+    /* One process: a shell that is about to start another one would start it nevertheless. */
     const char *sh = "echo ready; exec sleep 600"; /* sleep: it is killed */
     struct terminal t = TERMINAL("run", "--key", "k", "--", "sh", "-c", sh);
 
@@ -514,8 +515,8 @@ static void interrupt_count(int sig) {
     interrupts++;
 }
 
-/* This program as a command that counts SIGINT, which a shell cannot do: it exits with 10 and
-   their number, a while after the first. */
+/* This program as a command that counts SIGINT, which a shell cannot do: it exits with 10 plus
+ * the count, a while after the first. */
 __attribute__((constructor)) static void count_main(void) {
     if (getenv("COUNT_SIGINT") == NULL)
         return;

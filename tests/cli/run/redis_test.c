@@ -1,6 +1,4 @@
-/*
- * idem run on a server that dies: what it costs to wait for it.
- */
+/* idem run on a server that dies: the CPU time of waiting for it. */
 #include <sys/resource.h>
 
 #include "cli/harness.h"
@@ -17,7 +15,7 @@ static const char *store_begin(void) {
     return script("redis:%s?timeout=12s", server.socket);
 }
 
-/* Of the children that were waited for. */
+/* The CPU time of all children that have ended. */
 static long cpu_ms(void) {
     struct rusage usage;
 
@@ -33,9 +31,9 @@ static long now_ms(void) {
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The command kills the server, so that its own end cannot be stored. To begin takes some CPU time,
-   and more of it where others take it, too: a tenth of the time is more than that, and much less
-   than who never sleeps uses even beside others. */
+/* The command kills the server, so that its own outcome cannot be stored. Starting takes some
+ * CPU time, and more of it on a busy machine. A tenth of the elapsed time is more than that, and
+ * much less than a loop without sleep uses even on a busy machine. */
 static void sleeps_while_it_is_tried(const char *mode) {
     const char *store = store_begin();
     long cpu = cpu_ms(), begun = now_ms();

@@ -1,6 +1,6 @@
 /*
- * `idem run` and who reads its output: one that takes nothing slows the command
- * down, and nothing else. Leases, signals and run_max go on.
+ * `idem run` and the reader of its output: a reader that stands still slows the
+ * command down, and nothing else. Leases, signals and run_max go on.
  */
 #include "cli/harness.h"
 
@@ -28,8 +28,8 @@ static struct proc start_to(int out, int err, int verdict, const char *key, cons
     return proc;
 }
 
-/* A terminal as its two ends, which passes what is typed as it is. What is written gets longer by a
-   byte per line, as people have it. */
+/* A terminal as its two ends, which passes input unchanged. Output gets longer by a byte per
+ * line, as on a person's terminal. */
 static void terminal_open(int *ret_master, int *ret_slave) {
     struct termios raw;
 
@@ -42,11 +42,11 @@ static void terminal_open(int *ret_master, int *ret_slave) {
     fcntl(*ret_slave, F_SETFD, FD_CLOEXEC);
 }
 
-/* More than a terminal, a pipe and idem's buffer take, and an end. */
+/* More than a terminal, a pipe and idem's buffer hold, and a last line. */
 static const char flood[] = "seq 1 60000; echo end";
 #define FLOOD_LEN 348898
 
-/* Reads what it has written, whether by a terminal or not. */
+/* Reads the command's output, from a terminal or not. */
 static void flood_check(int from) {
     char *bytes = keep(malloc(FLOOD_LEN + 1)), buf[4096];
     size_t len = 0;
@@ -64,7 +64,8 @@ static void flood_check(int from) {
     CHECK_HAS(bytes, "\n59999\n60000\nend\n");
 }
 
-/* Its owner renews it and still has it, and who started idem has no other open file. */
+/* The owner renews its lease and keeps it, and the process that started idem has no other open
+ * file. */
 static void kept_check(const struct proc *proc, int shared) {
     WAIT_UNTIL(wrote(proc->verdict, "run "));
     renewals_wait("k", proc->pid);
@@ -110,7 +111,7 @@ TEST(a_socket_that_nobody_reads_slows_the_command_but_not_the_lease) {
     CHECK_HAS(proc_wait(&proc).verdict, "stored said=done");
 }
 
-/* Poll(2) says that there is room, and another writer takes it. */
+/* poll(2) reports room, and another writer uses it. */
 TEST(a_pipe_that_others_write_to_as_well_slows_the_command_but_not_the_lease) {
     struct proc proc, other;
     char buf[4096];
@@ -151,7 +152,7 @@ TEST(what_is_written_by_a_thread_keeps_its_order) {
     harness_folder();
     terminal_open(&master, &slave);
     proc = start_to(master, master, -1, "k", sh, "--mode", "replay");
-    for (int i = 1; i <= 4; i++) { /* each is written once the one before was read */
+    for (int i = 1; i <= 4; i++) { /* each line is written once the one before was read */
         while (n < 2 * i)
             n += read(slave, buf + n, sizeof(buf) - (size_t)n);
         make_there(script("%d", i));
@@ -213,7 +214,7 @@ TEST(a_verdict_that_nobody_reads_holds_up_neither_the_command_nor_its_lease) {
     CHECK_HAS(buf, "\nstored said=done attempt=1 status=0 hash=");
 }
 
-/* stderr is a terminal that nobody reads, too: what idem has to say waits until the end. */
+/* stderr is a terminal that nothing reads, too: idem's own messages wait until the end. */
 TEST(what_idem_says_itself_holds_up_no_lease) {
     int master, slave;
     struct proc proc;

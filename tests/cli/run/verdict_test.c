@@ -1,9 +1,7 @@
-/*
- * `idem run`: what is run once, what a duplicate gets, and every verdict.
- */
+/* `idem run`: the single run, the result of a duplicate, and every verdict. */
 #include "cli/harness.h"
 
-/* Once, and then again the same. */
+/* Once, and then the same again. */
 
 TEST(a_second_run_gives_the_same_bytes_and_runs_nothing) {
     char *sh = script("echo x >> %s; printf 'a\\000b\\377'; echo oops >&2", in_folder("runs"));
@@ -23,7 +21,7 @@ TEST(a_second_run_gives_the_same_bytes_and_runs_nothing) {
     CHECK_INT(lines_of("runs"), 1);
 }
 
-/* stdout and stderr into one file: the order is what is seen there. */
+/* Runs with stdout and stderr in one file, which shows their order. */
 static char *merged(const char *key, const char *sh) {
     int fd = open(in_folder("merged"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), status;
     pid_t pid = fork();
@@ -41,7 +39,7 @@ static char *merged(const char *key, const char *sh) {
 }
 
 TEST(stdout_and_stderr_are_replayed_in_their_order) {
-    /* sleep: the step of a poll: each line is written once the one before is there */
+    /* sleep: the step of a poll: each line is written once the one before it has arrived */
     char *sh = script("seen() { while [ $(wc -l < %s) -lt $1 ]; do sleep .02; done; }; "
                       "echo 1; seen 1; echo 2 >&2; seen 2; echo 3; seen 3; echo 4 >&2",
                       in_folder("merged"));
@@ -115,7 +113,7 @@ TEST(options_end_at_the_command) {
     CHECK_STR(ran.out, "--key --help\n");
 }
 
-/* How it ended. */
+/* The command's exit. */
 
 TEST(a_failure_is_released_and_runs_again) {
     char *sh = script("echo x >> %s; echo out; exit 3", in_folder("runs"));
@@ -311,7 +309,7 @@ TEST(arguments_are_told_apart_from_each_other) {
     CHECK_INT(RUN("run", "--key", "k", "--", "echo", "a", "b").status, 65);
 }
 
-/* While it runs. */
+/* Claims during the run. */
 
 TEST(a_second_caller_is_busy_while_the_first_runs) {
     char *sh = script("touch %s; while [ ! -e %s ]; do sleep .02; done; echo out",
@@ -390,7 +388,7 @@ TEST(a_wait_in_vain_ends_busy) {
 }
 
 TEST(locks_run_one_after_the_other_and_the_attempt_grows) {
-    /* sleep: so that a second one would be seen; how long does not matter */
+    /* sleep: so that a second run would be seen; how long does not matter */
     char *sh = script("echo in >> %s; sleep .05; echo out >> %s; echo $IDEM_ATTEMPT",
                       in_folder("log"), in_folder("log"));
     struct proc procs[4];
@@ -421,7 +419,7 @@ TEST(a_verdict_may_go_to_stderr_and_takes_it_from_nobody) {
     CHECK_HAS(ran.err, "\nerr\nstored said=done ");
 }
 
-/* What cannot be started. */
+/* Commands that cannot be started. */
 
 TEST(a_command_that_is_not_found_frees_its_key) {
     struct ran ran = RUN("run", "--key", "k", "--verdict-fd", VERDICT_FD, "--on-failure", "keep",
@@ -454,7 +452,7 @@ TEST(a_script_without_a_first_line_is_run_by_the_shell) {
 /* Schedules. */
 
 TEST(a_planned_time_is_part_of_the_key_and_told_to_the_command) {
-    /* The last one was half a day ago: the next one does not come between two runs. */
+    /* The last step was half a day ago, so the next one does not fall between two runs. */
     int minute = (int)((time(NULL) / 60 + 12 * 60) % (24 * 60));
     char *at = script("24h+%dh%dm", minute / 60, minute % 60), key[64];
     struct ran ran = RUN_SH("nightly", "echo $IDEM_KEY; echo $IDEM_AT", "--at", at);
@@ -471,7 +469,7 @@ TEST(a_planned_time_is_part_of_the_key_and_told_to_the_command) {
     CHECK_INT(RUN("forget", key).status, 0);
 }
 
-/* How long the record of the key is remembered, in whole hours. */
+/* The time until the record of the key expires, in whole hours. */
 static int hours_left(const char *prefix) {
     char *at = strstr(RUN("list", "--json", "--prefix", prefix).out, "\"expires\":\"");
     struct tm tm = {0};
@@ -503,7 +501,7 @@ TEST(settings_that_forget_a_step_too_early_are_refused_and_presets_bent) {
     ran = RUN_SH("k", ":", "--at", "1h", "--config", conf);
     CHECK_INT(ran.status, 64);
     CHECK_HAS(ran.err, "ttl is 1s, and the step of --at is 1h: ");
-    /* A preset that remembers for 45 s is bent to the step; what a flag says comes first. */
+    /* A preset with a ttl of 45 s is extended to the step; a flag takes precedence. */
     RUN_SH("k", ":", "--at", "1h", "--preset", "submit", "--prefix", "submit:");
     CHECK_INT(hours_left("submit:"), 2);
     CHECK_INT(RUN_SH("k", ":", "--at", "1h", "--ttl", "1h", "--config", conf).status, 0);

@@ -11,7 +11,7 @@
 #define BODY_HASH "14cf0557b7cbeb6c2d0cb30c6a20eb60ca1f6b0e6d08d58fe538589c5891137f"
 #define SECRET "correct horse battery staple"
 #define AT "1618884473"
-/* What is signed of it in the classic form. */
+/* The text that the classic form signs. */
 #define TEXT_OF(id) "IDEM-SIGN-1\nPOST\n/orders?a=1&b=2\n" AT "\nn-1\n" id "\n" BODY_HASH
 #define TEXT TEXT_OF("shop-1")
 
@@ -25,7 +25,7 @@ static const char *file_put(const char *name, const char *text) {
     return keep(strdup(path));
 }
 
-/* A secret that can be taken for its own text. */
+/* A secret that also looks like hex digits. */
 #define HEX_TEXT "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 static const char *keys(void) {
     return file_put("keys", "shop-1 hmac-sha256 text:" SECRET "\n"
@@ -39,7 +39,7 @@ static const char *keys(void) {
 #define VERIFY(...) RUN("verify", "--secret-file", keys(), "--now", AT, __VA_ARGS__)
 #define CLASSIC "--form", "classic"
 
-/* The headers that a run has printed, as -H takes them. */
+/* The headers that a run has printed, in the form of -H. */
 static const char *headers_of(const struct ran *ran) {
     CHECK_INT(ran->status, 0);
     CHECK_STR(ran->err, "");
@@ -211,7 +211,7 @@ TEST(what_should_have_been_signed_is_shown_without_control_characters) {
     CHECK(strchr(other.err, '\033') == NULL);
 }
 
-/* Signed one way, sent the other. */
+/* Signed in one way, sent in another. */
 TEST(a_mistake_in_the_request_is_named) {
     static const struct {
         const char *form, *signed_url, *signed_method, *signed_body, *url, *body, *says;
@@ -241,7 +241,7 @@ TEST(a_mistake_in_the_request_is_named) {
 
             if (mistakes[i].form != NULL && strcmp(mistakes[i].form, form) != 0)
                 continue;
-            /* a query that is not there is not covered, which is told before */
+            /* a missing query is not covered, and is reported earlier */
             if (k == 0 && strstr(mistakes[i].says, "without the query") != NULL)
                 continue;
             if (k == 0 && mistakes[i].signed_body[0] == '\0')
@@ -319,7 +319,7 @@ TEST(hex_where_base64_has_the_bytes_is_named) {
 
     CHECK(at != NULL);
     at += strlen("Signature: sig=:");
-    CHECK_INT(EVP_DecodeBlock(bytes, (unsigned char *)at, 44), 33); /* with what pads it */
+    CHECK_INT(EVP_DecodeBlock(bytes, (unsigned char *)at, 44), 33); /* the padding included */
     for (int i = 0; i < 32; i++)
         snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
     EVP_EncodeBlock(text, (unsigned char *)hex, 64);
@@ -351,7 +351,7 @@ TEST(a_nonce_is_spent_only_where_that_is_said) {
     struct ran ran = SIGN("--key-id", "shop-1", URL), stale;
     const char *headers = headers_of(&ran);
 
-    CHECK_INT(RUN("run", "--key", "k", "--", "true").status, 0); /* so that there is a store */
+    CHECK_INT(RUN("run", "--key", "k", "--", "true").status, 0); /* so that the store exists */
     CHECK_HAS(VERIFY("-H", headers, URL).out, "nonce      not asked for: --spend asks the store");
     stale = RUN("verify", "--secret-file", keys(), "--spend", "-H", headers, URL);
     bad(stale, "signature_stale", "leaves its nonce unused\n");

@@ -1,5 +1,6 @@
 /*
- * The plain client: blocking, one channel for all but counts, which may be refused.
+ * The plain client: blocking, with one channel for everything except counts,
+ * which may be refused.
  */
 #include "client.h"
 
@@ -119,7 +120,7 @@ void client_send(struct client *c, const char *exchange, const char *key,
     c->acked[c->sent] = false;
 }
 
-/* Acks may come for many at a time, and in any order. */
+/* Acks may cover many messages at a time, and come in any order. */
 static void ack_take(struct client *c, const amqp_basic_ack_t *ack) {
     if (ack->delivery_tag > c->sent)
         fail("a confirm of nothing");
@@ -151,7 +152,7 @@ void client_publish(struct client *c, const char *queue, const char *body) {
     client_confirm(c);
 }
 
-/* Messages and consumers; false: there is no such queue. */
+/* The counts of messages and consumers; false: there is no such queue. */
 static bool look(struct client *c, const char *queue, int *messages, int *consumers) {
     amqp_queue_declare_ok_t *ok;
     bool there;

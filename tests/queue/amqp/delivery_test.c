@@ -1,6 +1,6 @@
 /*
- * Deliveries and acknowledgements, on a real server: what comes, how many at a
- * time, and what comes again.
+ * Deliveries and acknowledgements, on a real server: which messages come, how
+ * many at a time, and which come again.
  */
 #include "client.h"
 #include "farm.h"
@@ -133,7 +133,7 @@ TEST(headers_come_with_all_their_digits) {
     test_consumer_start(&consumer, farm_url(farm.server.port, ""), "headers");
     test_consumer_wait(&consumer, 1);
     CHECK_INT(consumer.got[0].message->body.len, 0);
-    CHECK_INT(consumer.got[0].message->headers_n, 13); /* x-delivery-count is none of them */
+    CHECK_INT(consumer.got[0].message->headers_n, 13); /* x-delivery-count is not a header */
     CHECK_STR(test_consumer_header(&consumer, 0, "idempotency-key"), "k-1");
     CHECK_STR(test_consumer_header(&consumer, 0, "empty"), "");
     CHECK_STR(test_consumer_header(&consumer, 0, "big"), "=9007199254740993");
@@ -181,7 +181,7 @@ TEST(no_more_are_out_than_the_prefetch) {
     publish_many("prefetch", 100);
     test_consumer_start(&consumer, farm_url(farm.server.port, ""), "prefetch");
     test_consumer_wait(&consumer, 10);
-    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 200); /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 10);
     for (size_t i = 0; i < 100; i++) {
         test_consumer_wait(&consumer, i + 1);
@@ -193,7 +193,7 @@ TEST(no_more_are_out_than_the_prefetch) {
     client_close(&client);
 }
 
-/* Of these, four fill the hands; all of them are more than a socket holds. */
+/* Four of these fill the limit of bytes in hand; all of them are more than a socket holds. */
 enum { HEAVY = 60, HEAVY_LEN = 300000 };
 
 static void start_heavy(const char *queue, bool quorum, const char *options) {
@@ -212,8 +212,8 @@ static void start_heavy(const char *queue, bool quorum, const char *options) {
     test_consumer_wait(&consumer, 4);
 }
 
-/* For longer than a server waits for a heartbeat, which is twice its time, and longer than a busy
-   machine stands still. */
+/* Longer than the server waits for a heartbeat, which is twice the interval; the interval is
+ * longer than a pause of a busy machine. */
 TEST(no_more_bytes_are_out_than_there_is_room_for) {
     start_heavy("bytes", false, "heartbeat=6s");
     test_consumer_idle(&consumer, 12500); /* sleep: two heartbeats */
@@ -229,14 +229,14 @@ TEST(no_more_bytes_are_out_than_there_is_room_for) {
     client_close(&client);
 }
 
-/* From the `*next` on, which is the first that is still out. */
+/* From `*next` on, which is the first message that is still out. */
 static bool all_given_back(size_t *next) {
     while (*next < consumer.got_n)
         test_consumer_giveback(&consumer, (*next)++);
     return true;
 }
 
-/* What was on its way goes back, too. */
+/* Messages that were on their way go back, too. */
 TEST(a_stop_with_no_room_left_gives_all_back) {
     size_t back = 1;
 
@@ -250,7 +250,8 @@ TEST(a_stop_with_no_room_left_gives_all_back) {
     client_close(&client);
 }
 
-/* One that is not acknowledged is among those that are: it must not be taken along with them. */
+/* A message that is not acknowledged stands among acknowledged ones, and must not be
+ * acknowledged with them. */
 static void some_stay(const char *queue, bool quorum) {
     struct queue_config config = test_consumer_config(farm_url(farm.server.port, ""), queue);
 
@@ -320,21 +321,21 @@ TEST(nothing_comes_before_it_is_fetched_nor_after) {
     publish_many("fetch", 3);
     test_consumer_open(&consumer, &config);
     test_consumer_wait_line(&consumer, "the queue fetch is there");
-    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 200); /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 0);
     queue_broker_amqp.fetch(consumer.link, true);
     test_consumer_wait(&consumer, 3);
     queue_broker_amqp.fetch(consumer.link, false);
     client_wait_consumers(&client, "fetch", 0);
     publish_many("fetch", 2);
-    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 200); /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 3);
-    test_consumer_giveback(&consumer, 2); /* those that are out can still be given back */
+    test_consumer_giveback(&consumer, 2); /* messages that are out can still be given back */
     test_consumer_ack(&consumer, 1);
     client_wait_count(&client, "fetch", 3);
     queue_broker_amqp.fetch(consumer.link, true);
     test_consumer_wait(&consumer, 6);
-    test_consumer_ack(&consumer, 0); /* over all that */
+    test_consumer_ack(&consumer, 0); /* it was out all the time */
     test_consumer_close(&consumer);
     client_wait_count(&client, "fetch", 3);
     client_close(&client);
@@ -349,13 +350,13 @@ TEST(what_is_given_back_at_the_end_does_not_come_again) {
     for (size_t i = 0; i < 5; i++)
         test_consumer_giveback(&consumer, i);
     client_wait_count(&client, "stop", 5);
-    test_consumer_idle(&consumer, 100); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 100); /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 5);
     test_consumer_close(&consumer);
     client_close(&client);
 }
 
-/* As somebody who wants the queue for himself. */
+/* Another client has the queue exclusively. */
 TEST(a_server_that_refuses_to_deliver_is_asked_again) {
     static struct client jealous;
 
@@ -397,19 +398,19 @@ TEST(a_queue_that_is_deleted_and_made_again_is_consumed_again) {
     test_consumer_wait_line(&consumer, "was deleted");
     CHECK(!consumer.ready);
     CHECK_INT(consumer.gone_n,
-              10); /* none of them is out any more: the prefetch is of the new one */
+              10); /* none is out any more: the prefetch counts for the new queue */
     client_declare(&client, "deleted", true, NULL);
     publish_many("deleted", 15);
     test_consumer_wait(&consumer, 20);
-    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 200); /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 20);
-    test_consumer_ack(&consumer, 0); /* of the queue that was: no harm is done */
+    test_consumer_ack(&consumer, 0); /* of the deleted queue: without effect */
     test_consumer_giveback(&consumer, 1);
     for (size_t i = 10; i < 25; i++) {
         test_consumer_wait(&consumer, i + 1);
         test_consumer_ack(&consumer, i);
     }
-    test_consumer_idle(&consumer, 100); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 100); /* sleep: no more messages come */
     CHECK_INT(consumer.gone_n, 10);
     test_consumer_close(&consumer);
     client_wait_count(&client, "deleted", 0);
@@ -488,7 +489,7 @@ TEST(messages_come_through_tls_where_the_certificate_is_right) {
         client_publish(&client, "tls", "one");
         test_consumer_start(&consumer, tls_url(urls[i], options), "tls");
         test_consumer_wait(&consumer, 1);
-        CHECK(test_consumer_delay(&consumer, 0, 250)); /* by the other connection */
+        CHECK(test_consumer_delay(&consumer, 0, 250)); /* over the other connection */
         test_consumer_wait(&consumer, 2);
         test_consumer_ack(&consumer, 1);
         test_consumer_close(&consumer);
@@ -570,7 +571,7 @@ TEST(tables_as_deep_as_a_frame_do_no_harm) {
     test_consumer_wait(&consumer, 1);
     CHECK_STR(test_consumer_header(&consumer, 0, "flat"), "here");
     CHECK_STR(test_consumer_header(&consumer, 0, "deep"), "(none)");
-    CHECK(test_consumer_delay(&consumer, 0, 250)); /* its copy is as deep */
+    CHECK(test_consumer_delay(&consumer, 0, 250)); /* its copy is nested as deeply */
     test_consumer_wait(&consumer, 2);
     test_consumer_ack(&consumer, 1);
     test_consumer_close(&consumer);
@@ -581,7 +582,7 @@ TEST(tables_as_deep_as_a_frame_do_no_harm) {
 int main(int argc, char **argv) {
     int rc;
 
-    rabbit_settle_ms = 100; /* the server is not killed here */
+    rabbit_settle_ms = 100; /* no test here kills the server */
     test_at_a_time = 4;
     farm_start(&farm, temp_folder());
     rc = test_main(argc, argv);

@@ -1,6 +1,6 @@
 /*
- * The keeper obeys one letter at a time, and answers each with another. It ends, with the server,
- * when nobody can ask it any more.
+ * The keeper obeys one letter at a time, and replies to each with another. It
+ * ends, with the server, when the last process that could send one has ended.
  */
 #include "farm.h"
 

@@ -1,6 +1,7 @@
 /*
- * One server for all tests of a program, kept by a process of its own, so that
- * each test, in a process of its own, too, can kill it and start it again.
+ * One server for all tests of a program. A process of its own keeps it, so that
+ * each test, which is also a process of its own, can kill it and start it
+ * again.
  */
 #ifndef IDEM_TEST_QUEUE_AMQP_FARM_H
 #define IDEM_TEST_QUEUE_AMQP_FARM_H
@@ -8,8 +9,8 @@
 #include "server.h"
 
 struct farm {
-    struct server server; /* as it was started: where it is */
-    int line;             /* to the keeper */
+    struct server server; /* as it was started: its ports and its directory */
+    int line;             /* the socket to the keeper */
     pid_t keeper;
 };
 
@@ -21,11 +22,11 @@ void farm_restart(const struct farm *farm);
 void farm_pause(const struct farm *farm);
 void farm_go_on(const struct farm *farm);
 
-/* Has the server evaluate an expression of Erlang, without the dot at its end. */
+/* Makes the server evaluate an Erlang expression, without the dot at its end. */
 void farm_eval(const struct farm *farm, const char *expression);
 
-/* Its URL, at a port of its own or of a proxy's, with options ("a=b&c=d"); "": with times that a
-   busy machine does not overrun. In one of four buffers that take turns. */
+/* The URL of the server or of a proxy, with options ("a=b&c=d"); "": with timeouts that a busy
+ * machine does not exceed. In one of four buffers that are used in turn. */
 const char *farm_url(int port, const char *options);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Trouble: servers that stop, are silent, take nothing more or are killed, and
- * connections that are cut in the middle of a frame. No signal is ignored here: a write to
- * what is not there any more must not raise one.
+ * Trouble: servers that stop, are silent, accept no more bytes or are killed,
+ * and connections that are cut in the middle of a frame. No signal is ignored
+ * here: a write to a closed connection must not raise one.
  */
 #include "../../temp.h"
 #include "../../test.h"
@@ -42,7 +42,7 @@ static void start(const char *queue, int n) {
     test_consumer_wait(&consumer, n > 10 ? 10 : (size_t)n);
 }
 
-/* The server has it before anything that it is told later. */
+/* The server gets the ack before any later command. */
 static void ack_arrives(size_t i) {
     unsigned before = proxy.acks;
 
@@ -56,13 +56,13 @@ static void finish(void) {
     client_close(&client);
 }
 
-/* It takes longest, and is the first to begin. */
+/* This test takes longest, so it begins first. */
 TEST(a_copy_of_which_nothing_is_heard_is_not_taken) {
     char url[300];
 
     client_open(&client, farm.server.port);
     publish("lame", false, 1);
-    /* Twice its time is longer than a busy machine stands still. */
+    /* Twice the interval is longer than a pause of a busy machine. */
     snprintf(url, sizeof(url), "%s", farm_url(farm.server.port, "heartbeat=6s"));
     test_consumer_start(&consumer, url, "lame");
     test_consumer_wait(&consumer, 1);
@@ -75,7 +75,8 @@ TEST(a_copy_of_which_nothing_is_heard_is_not_taken) {
     TEST_CONSUMER_UNTIL(&consumer,
                         !test_consumer_delay(&consumer, 1, 250) &&
                             strstr(consumer.why, "it is not used for a while: no word") != NULL);
-    TEST_CONSUMER_UNTIL(&consumer, test_consumer_delay(&consumer, 1, 500)); /* others are used */
+    TEST_CONSUMER_UNTIL(&consumer,
+                        test_consumer_delay(&consumer, 1, 500)); /* other queues are used */
     test_consumer_wait(&consumer, 3);
     test_consumer_close(&consumer);
     client_close(&client);
@@ -130,14 +131,14 @@ TEST(a_copy_that_is_cut_in_the_middle_is_not_taken_and_can_be_sent_again) {
     proxy.cut_at = publish_method;
     CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
     CHECK_HAS(consumer.why, "it may be there");
-    CHECK_INT(consumer.gone_n, 0); /* the other connection goes on */
+    CHECK_INT(consumer.gone_n, 0); /* the other connection continues */
     TEST_CONSUMER_UNTIL(&consumer, test_consumer_bury(&consumer, 0, &epitaph));
     CHECK_INT(client_count(&client, "mid-copy.dead"), 1);
     test_consumer_ack(&consumer, 0);
     finish();
 }
 
-/* As with logins that are tokens: the name that was said at the login is not the user's. */
+/* As with logins that are tokens: the name of the login is not the name of the user. */
 TEST(a_server_that_knows_us_by_another_name_gets_copies_without_it) {
     start("renamed", 1);
     proxy.from = "\x04" SERVER_USER;
@@ -152,7 +153,7 @@ TEST(a_server_that_knows_us_by_another_name_gets_copies_without_it) {
 TEST(a_copy_whose_confirm_is_lost_is_not_taken_and_may_be_there) {
     start("mid-confirm", 1);
     CHECK(test_consumer_bury(&consumer, 0, &epitaph));
-    proxy.cut_after = 3; /* the next that the server says is the confirm */
+    proxy.cut_after = 3; /* the server's next frame is the confirm */
     CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
     CHECK_HAS(consumer.why, "it may be there");
     client_wait_count(&client, "mid-confirm.dead", 2);
@@ -161,7 +162,7 @@ TEST(a_copy_whose_confirm_is_lost_is_not_taken_and_may_be_there) {
 
 TEST(a_delay_whose_original_is_gone_is_over_when_its_copy_is_confirmed) {
     start("half", 1);
-    CHECK(test_consumer_bury(&consumer, 0, &epitaph)); /* the connection for copies is there */
+    CHECK(test_consumer_bury(&consumer, 0, &epitaph)); /* the connection for copies exists */
     proxy.cut_at_len = sizeof(ack_method);
     proxy.cut_behind = 2;
     proxy.cut_at = ack_method;
@@ -189,7 +190,7 @@ TEST(a_link_may_be_closed_in_each_of_its_call_backs) {
             test_consumer_wait_gone(&consumer, 1);
         }
         CHECK(consumer.link == NULL);
-        test_consumer_idle(&consumer, 50); /* sleep: nothing more comes */
+        test_consumer_idle(&consumer, 50); /* sleep: no more messages come */
         CHECK_INT(consumer.gone_n, i == 2 ? 1 : 0);
         client_delete(&client, "closing");
         finish();
@@ -204,8 +205,9 @@ TEST(a_network_that_swallows_everything_is_noticed) {
     proxy_start(&proxy, farm.server.port);
     snprintf(url, sizeof(url), "%s", farm_url(proxy.port, "heartbeat=1s&connect_timeout=1s"));
     test_consumer_start(&consumer, url, "deaf");
-    TEST_CONSUMER_UNTIL(
-        &consumer, consumer.got_n > consumer.gone_n); /* a busy machine may have lost it before */
+    TEST_CONSUMER_UNTIL(&consumer,
+                        consumer.got_n >
+                            consumer.gone_n); /* a busy machine may have lost the first one */
     proxy.deaf = true;
     test_consumer_wait_gone(&consumer, consumer.got_n);
     proxy.deaf = false;
@@ -213,7 +215,7 @@ TEST(a_network_that_swallows_everything_is_noticed) {
     finish();
 }
 
-/* Through the proxy, which may lie. */
+/* Through the proxy, which may change the server's answers. */
 static void start_ordered(const char *queue) {
     struct queue_config config = test_consumer_config(farm_url(proxy.port, ""), queue);
 
@@ -223,7 +225,8 @@ static void start_ordered(const char *queue) {
     queue_broker_amqp.fetch(consumer.link, true);
 }
 
-/* Somebody has the first ten of twenty messages, as a consumer that has crashed a moment ago. */
+/* Another client has the first ten of twenty messages, like a consumer that crashed a moment
+ * ago. */
 static void start_haunted(const char *queue, bool quorum, struct client *ghost) {
     client_open(&client, farm.server.port);
     publish(queue, quorum, 20);
@@ -241,8 +244,8 @@ static void check_ghost_is_waited_for(const char *queue, bool quorum) {
 
     rabbit_ghost_ms = NEVER_MS;
     start_haunted(queue, quorum, &ghost);
-    client_wait_consumers(&client, queue, 2); /* who looks, and gets nothing */
-    test_consumer_idle(&consumer, 200);       /* sleep: nothing more comes */
+    client_wait_consumers(&client, queue, 2); /* the consumer checks the queue, and takes nothing */
+    test_consumer_idle(&consumer, 200);       /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 0);
     client_close(&ghost);
     test_consumer_wait(&consumer, 20);
@@ -250,7 +253,7 @@ static void check_ghost_is_waited_for(const char *queue, bool quorum) {
         snprintf(body, sizeof(body), "m%zu", i);
         CHECK_STR(test_consumer_body(&consumer, i), body);
     }
-    client_wait_consumers(&client, queue, 1); /* and is gone */
+    client_wait_consumers(&client, queue, 1); /* the other one has disconnected */
     finish();
 }
 
@@ -261,13 +264,13 @@ TEST(where_an_order_matters_what_a_consumer_had_who_is_just_gone_comes_first) {
     check_ghost_is_waited_for("haunted.classic", false);
 }
 
-/* After a crash of the server, and until it has a leader, a quorum queue says what it had written
-   down last: here, of before the consumer came. */
+/* After a crash of the server, and until it has a leader, a quorum queue reports the state that
+ * it wrote last: here, that of before the consumer came. */
 TEST(where_an_order_matters_what_a_queue_says_before_its_leader_does_is_not_believed) {
     proxy_start(&proxy, farm.server.port);
-    proxy.lie_from = "\5stale\0\0\0\12\0\0\0\1"; /* ten messages are ready, one consumes */
+    proxy.lie_from = "\5stale\0\0\0\12\0\0\0\1"; /* ten messages ready, one consumer */
     proxy.lie_len = 14;
-    proxy.lie_to = "\5stale\0\0\0\24\0\0\0\0"; /* twenty, and nobody does */
+    proxy.lie_to = "\5stale\0\0\0\24\0\0\0\0"; /* twenty messages, and no consumer */
     check_ghost_is_waited_for("stale", true);
 }
 
@@ -284,7 +287,7 @@ TEST(where_an_order_matters_a_queue_that_was_away_is_looked_at_anew) {
     client_wait_consumers(&client, "away", 1);
     proxy.to = NULL;
     client_wait_consumers(&client, "away", 2);
-    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 200); /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 0);
     client_close(&ghost);
     test_consumer_wait(&consumer, 20);
@@ -292,8 +295,8 @@ TEST(where_an_order_matters_a_queue_that_was_away_is_looked_at_anew) {
     finish();
 }
 
-/* RabbitMQ 4, and others: nothing is consumed to look, and an empty queue may be one that has no
-   leader. */
+/* RabbitMQ 4, and others: a queue cannot be checked by consuming from it, and an empty queue may
+ * be one without a leader. */
 TEST(where_an_order_matters_a_queue_that_cannot_be_looked_at_is_not_believed_at_once) {
     proxy_start(&proxy, farm.server.port);
     proxy.lie_from = "RabbitMQ";
@@ -304,16 +307,16 @@ TEST(where_an_order_matters_a_queue_that_cannot_be_looked_at_is_not_believed_at_
     rabbit_ghost_ms = rabbit_calm_ms = NEVER_MS;
     start_ordered("silent");
     TEST_CONSUMER_UNTIL(&consumer, proxy.met == 1);
-    test_consumer_idle(&consumer, 300); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 300); /* sleep: no more messages come */
     client_wait_consumers(&client, "silent", 0);
     CHECK(strstr(consumer.log, "is there") == NULL);
     rabbit_calm_ms = 0;
     test_consumer_wait(&consumer, 1);
     ack_arrives(0);
     test_consumer_close(&consumer);
-    start_ordered("silent"); /* which is empty now */
+    start_ordered("silent"); /* the queue is empty now */
     TEST_CONSUMER_UNTIL(&consumer, proxy.met == 2);
-    test_consumer_idle(&consumer, 300); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 300); /* sleep: no more messages come */
     CHECK(strstr(consumer.log, "is there") == NULL);
     publish("silent", true, 1);
     test_consumer_wait(&consumer, 1);
@@ -332,10 +335,10 @@ TEST(who_is_alive_is_not_waited_for_for_long) {
     finish();
 }
 
-/* All of the server. */
+/* Faults of the whole server. */
 
-/* What must be noticed soon is: heartbeats are short, and a busy machine may lose the connection
- * before. */
+/* A short heartbeat, so that the test notices the stop soon; a busy machine may lose the
+ * connection earlier. */
 TEST_ALONE(a_server_that_stops_for_a_while_is_noticed_and_found_again) {
     char url[300];
 
@@ -360,7 +363,7 @@ TEST_ALONE(a_server_that_stops_for_a_while_is_noticed_and_found_again) {
     client_close(&client);
 }
 
-/* It is closed while the server still stands still. */
+/* The consumer is closed while the server still stands still. */
 TEST_ALONE(a_link_to_a_server_that_stands_still_is_closed_in_time) {
     unsigned met;
 
@@ -371,7 +374,7 @@ TEST_ALONE(a_link_to_a_server_that_stands_still_is_closed_in_time) {
     test_consumer_close(&consumer);
     met = proxy.met;
     test_consumer_start(&consumer, farm_url(proxy.port, "connect_timeout=10s"), "still");
-    TEST_CONSUMER_UNTIL(&consumer, proxy.met > met); /* it waits at the login */
+    TEST_CONSUMER_UNTIL(&consumer, proxy.met > met); /* the connection waits at the login */
     test_consumer_close(&consumer);
     farm_go_on(&farm);
     proxy_stop(&proxy);
@@ -386,7 +389,7 @@ TEST_ALONE(a_connection_that_the_server_closes_is_made_again_and_says_why) {
     test_consumer_wait_line(&consumer, "CONNECTION_FORCED - go away");
     test_consumer_wait(&consumer, 2);
     test_consumer_close(&consumer);
-    proxy_stop(&proxy); /* the client's connection is gone, too */
+    proxy_stop(&proxy); /* this closes the client's connection, too */
 }
 
 TEST_ALONE(a_server_that_takes_no_more_is_waited_for) {
@@ -403,7 +406,7 @@ TEST_ALONE(a_server_that_takes_no_more_is_waited_for) {
     CHECK(consumer.ready); /* messages come all the same */
     queue_broker_amqp.bury(consumer.link, consumer.got[1].message, &epitaph, test_consumer_told,
                            &consumer);
-    test_consumer_idle(&consumer, 300); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 300); /* sleep: no more messages come */
     CHECK_INT(consumer.told_n, 1);
     farm_eval(&farm, "vm_memory_monitor:set_vm_memory_high_watermark(0.4)");
     test_consumer_wait_told(&consumer, 3);
@@ -412,12 +415,12 @@ TEST_ALONE(a_server_that_takes_no_more_is_waited_for) {
     finish();
 }
 
-/* Servers that are killed and started again on the same data. */
+/* Servers that are killed and restarted on the same data. */
 
-/* Until the server does not forget a queue any more when it is killed. */
+/* The time after which a killed server no longer forgets a queue. */
 #define SETTLE_MS 4000
 
-/* In which a copy is not delivered: the server is killed meanwhile. */
+/* The delay of a copy: the server is killed meanwhile. */
 #define COPY_MS 20000
 
 static struct test_consumer other, late, maker;
@@ -449,15 +452,15 @@ static void killed_prepare(void) {
     WAIT_UNTIL(proxy.acks == 1 && other_proxy.acks == 1);
 }
 
-/* The messages themselves are not persistent, so that it is the copies that come. Their queue is
-   new: who makes it waits until it is safe, and so does who finds it. Then all that was there
-   before is safe, too. */
+/* The messages themselves are not persistent, so that the copies come. The copies' queue is new:
+ * both the consumer that makes it and one that finds it wait until it is safe. Then everything
+ * that was there before is safe, too. */
 static void copies_prepare(void) {
     amqp_basic_properties_t fleeting = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG,
                                         .delivery_mode = 1};
 
     client_wait_consumers(&client, "new", 2);
-    for (int i = 0; i < 2; i++) /* one for each of them */
+    for (int i = 0; i < 2; i++) /* one for each consumer */
         client_send(&client, "", "new", &fleeting, "one", 3);
     client_confirm(&client);
     test_consumer_wait(&late, 1);
@@ -484,14 +487,14 @@ static void killed_check(void) {
     CHECK_STR(test_consumer_body(&consumer, 5), "m2");
     CHECK_STR(test_consumer_body(&consumer, 6), "m3");
     test_consumer_ack(&consumer,
-                      0); /* of the connection that was: it is not one of the new one's */
-    test_consumer_idle(&consumer, 300); /* sleep: nothing more comes */
+                      0); /* of the earlier connection: not acknowledged on the new one */
+    test_consumer_idle(&consumer, 300); /* sleep: no more messages come */
     for (size_t i = 4; i < 7; i++) {
         if (i > 4)
             test_consumer_ack(&consumer, i);
         test_consumer_ack(&other, i);
     }
-    test_consumer_idle(&consumer, 300); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 300); /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 7);
     CHECK_INT(consumer.gone_n, 3);
     test_consumer_close(&consumer);
@@ -519,9 +522,8 @@ TEST_ALONE(
     TEST_CONSUMER_UNTIL(&consumer, !consumer.ready);
     CHECK(!test_consumer_bury(&consumer, 2, &epitaph));
     CHECK_HAS(consumer.why, "there is no connection");
-    CHECK_STR(test_consumer_body(&consumer, 2),
-              "m2"); /* it can be read as long as it is not given back */
-    CHECK(test_consumer_delay(&consumer, 2, 250)); /* it comes again by itself */
+    CHECK_STR(test_consumer_body(&consumer, 2), "m2"); /* readable until it is given back */
+    CHECK(test_consumer_delay(&consumer, 2, 250));     /* the message comes again by itself */
     test_consumer_giveback(&consumer, 3);
     farm_restart(&farm);
     killed_check();
@@ -531,7 +533,7 @@ TEST_ALONE(
 int main(int argc, char **argv) {
     int rc;
 
-    rabbit_settle_ms = 100; /* where the server is not killed */
+    rabbit_settle_ms = 100; /* for tests that do not kill the server */
     test_at_a_time = 5;
     farm_start(&farm, temp_folder());
     rc = test_main(argc, argv);

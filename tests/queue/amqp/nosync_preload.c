@@ -1,6 +1,7 @@
 /*
- * Goes into the RabbitMQ of a test: nothing that it writes waits for the disk. Tests kill the
- * server, and never the machine, so that what was written is there when it starts again.
+ * A preload for a test's RabbitMQ: its writes do not wait for the disk. Tests
+ * kill the server, and never the machine, so that everything that it has
+ * written is there when it starts again.
  */
 int fsync(int fd);
 int fdatasync(int fd);

@@ -1,6 +1,6 @@
 /*
- * The proxy, in a thread of its own. Whatever goes wrong with a socket ends its pair; whatever else
- * goes wrong ends the test.
+ * The proxy, in a thread of its own. A fault of a socket ends its pair; any
+ * other fault ends the test.
  */
 #include "proxy.h"
 
@@ -26,7 +26,7 @@ static struct sockaddr_in address_of(int port) {
     return address;
 }
 
-/* With a reset, so that nothing that is on its way arrives. */
+/* With a reset, so that bytes that are on their way do not arrive. */
 static void reset(int fd) {
     struct linger now = {.l_onoff = 1};
 
@@ -43,7 +43,7 @@ static void pair_end(struct proxy *p, int i) {
     p->pairs[i].client = p->pairs[i].server = -1;
 }
 
-/* The client has gone: the server gets all that it has said, and the end behind it. */
+/* The client has disconnected: the server still gets all bytes from it, and then the end. */
 static void pair_drain(struct proxy *p, int i) {
     close(p->pairs[i].client);
     p->pairs[i].client = -1;
@@ -102,7 +102,7 @@ static void acks_count(struct proxy *p, const unsigned char *bytes, size_t len) 
     }
 }
 
-/* From a client; false: the pair is over. */
+/* Reads from a client; false: the pair is over. */
 static bool up_pass(struct proxy *p, int i) {
     unsigned char bytes[1 << 16];
     ssize_t n = read(p->pairs[i].client, bytes, sizeof(bytes));

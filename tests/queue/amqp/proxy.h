@@ -1,6 +1,6 @@
 /*
- * Something between a broker and its server that cuts the connection where a test
- * says, in the middle of whatever is said.
+ * A proxy between a broker and its server, which cuts the connection where a
+ * test wants it, in the middle of anything.
  */
 #ifndef IDEM_TEST_QUEUE_AMQP_PROXY_H
 #define IDEM_TEST_QUEUE_AMQP_PROXY_H
@@ -14,17 +14,20 @@
 
 struct proxy {
     int port, target;
-    _Atomic long cut_after; /* so many bytes from the server, then both ends: once. -1: never */
-    /* When a client says these bytes, it is cut behind so many more: once. */
+    _Atomic long
+        cut_after; /* cuts both ends once after this many bytes from the server; -1: never */
+    /* When a client sends these bytes, the connection is cut `cut_behind` bytes later: once. */
     const unsigned char *_Atomic cut_at;
     size_t cut_at_len, cut_behind;
-    const char *from, *_Atomic to;         /* in what clients say, words of the same length */
-    const void *lie_from, *_Atomic lie_to; /* in what the server says, */
-    size_t lie_len;                        /* of the same length */
+    const char *from,
+        *_Atomic
+            to; /* replaces the first by the second in clients' bytes; both have the same length */
+    const void *lie_from, *_Atomic lie_to; /* the same in the server's bytes, */
+    size_t lie_len;                        /* whose length this is */
     _Atomic bool deaf;                     /* nothing is passed on to clients */
-    _Atomic bool closed;                   /* who comes is sent away */
+    _Atomic bool closed;                   /* new connections are closed */
     _Atomic unsigned met, cuts;
-    _Atomic unsigned acks; /* that clients have sent */
+    _Atomic unsigned acks; /* the number that clients have sent */
 
     int listener, wake[2];
     struct {

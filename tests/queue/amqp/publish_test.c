@@ -1,6 +1,6 @@
 /*
- * Copies, on a real server: delays, dead letters, and what becomes of them where
- * a queue is missing, full, or not ours.
+ * Copies, on a real server: delays, dead letters, and the fate of both if a
+ * queue is missing, full, or of another kind.
  */
 #include <sys/stat.h>
 
@@ -23,7 +23,7 @@ static const struct queue_epitaph epitaph = {.verdict = "dead",
                                              .prefix = "shop/",
                                              .hash = "0123abcd"};
 
-/* A queue with so many messages, of which the consumer has the first. */
+/* A queue with `n` messages, of which the consumer has the first. */
 static void start(const char *queue, bool quorum, const char *body) {
     client_open(&client, farm.server.port);
     client_declare(&client, queue, quorum, NULL);
@@ -37,7 +37,7 @@ static void finish(void) {
     client_close(&client);
 }
 
-/* All that an expression can see. */
+/* All variables of an expression. */
 static char *variables(size_t i) {
     struct idem_error err;
     char *text;
@@ -49,7 +49,7 @@ static char *variables(size_t i) {
     return text;
 }
 
-/* With everything that the server or a copy could change. */
+/* With every property that the server or a copy could change. */
 static void publish_rich(const char *exchange, const char *key, const char *cc) {
     amqp_field_value_t list[1] = {{.kind = AMQP_FIELD_KIND_UTF8}};
     amqp_table_entry_t headers[4] = {
@@ -99,14 +99,15 @@ static void comes_back_as_it_was(const char *queue, bool quorum) {
         began = idem_loop_now();
         CHECK(test_consumer_delay(&consumer, i, 250));
         test_consumer_wait(&consumer, i + 2);
-        CHECK(idem_loop_now() - began >= (i == 0 ? 250 + 100 : 250)); /* its queue is new */
+        CHECK(idem_loop_now() - began >=
+              (i == 0 ? 250 + 100 : 250)); /* the queue of the first delay is new */
         after = variables(i + 1);
         CHECK_STR(after, before);
         free(after);
     }
     CHECK_INT(client_count(&client, other), 1);
     test_consumer_ack(&consumer, 2);
-    test_consumer_idle(&consumer, 100); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 100); /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 3);
     free(before);
     finish();
@@ -137,7 +138,7 @@ TEST(a_delayed_message_is_not_ours_any_more) {
     test_consumer_start(&consumer, farm_url(farm.server.port, ""), "handed-over");
     test_consumer_wait(&consumer, 1);
     CHECK_STR(test_consumer_body(&consumer, 0),
-              "two"); /* the original was acknowledged: it would come first */
+              "two"); /* the original was acknowledged, or it would come first */
     CHECK_INT(client_count(&client, "handed-over.idem.retry.512000"), 1);
     finish();
 }
@@ -147,7 +148,8 @@ TEST(delays_are_rounded_up_to_those_that_there_are) {
     CHECK_INT(client_count(&client, "rounded.idem.retry.500"), -1);
     CHECK(test_consumer_delay(&consumer, 0, 251));
     CHECK_INT(client_count(&client, "rounded.idem.retry.250"), -1);
-    CHECK(client_count(&client, "rounded.idem.retry.500") >= 0); /* it may be back already */
+    CHECK(client_count(&client, "rounded.idem.retry.500") >=
+          0); /* the message may be back already */
     test_consumer_wait(&consumer, 2);
     CHECK(test_consumer_delay(&consumer, 1, 86400000));
     CHECK(client_count(&client, "rounded.idem.retry.4000") >= 0);
@@ -171,7 +173,7 @@ TEST(many_copies_may_be_under_way) {
     test_consumer_wait_told(&consumer, MANY);
     CHECK(consumer.taken);
     test_consumer_wait(&consumer, 2 * MANY);
-    test_consumer_idle(&consumer, 200); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 200); /* sleep: no more messages come */
     CHECK_INT(consumer.got_n, 2 * MANY);
     finish();
 }
@@ -209,10 +211,10 @@ TEST(a_dead_letter_says_why_and_where_from) {
     test_consumer_wait(&consumer, 1);
     CHECK(test_consumer_bury(&consumer, 0, &epitaph));
     CHECK_INT(client_count(&client, "bury.dead"), 1);
-    CHECK(test_consumer_delay(&consumer, 0, 250)); /* it was still out */
+    CHECK(test_consumer_delay(&consumer, 0, 250)); /* the original was still out */
     test_consumer_wait(&consumer, 2);
     letter_check("bury", "bury.dead");
-    CHECK(test_consumer_bury(&consumer, 1, &epitaph)); /* of a copy: the same */
+    CHECK(test_consumer_bury(&consumer, 1, &epitaph)); /* a copy gives the same letter */
     letter_check("bury", "bury.dead");
     test_consumer_ack(&consumer, 1);
     client_wait_count(&client, "bury", 0);
@@ -234,7 +236,7 @@ TEST(dead_letters_go_where_they_were_told_to_as_it_is) {
     finish();
 }
 
-/* What is in a queue, in its order; it is taken out. */
+/* Takes the messages out of a queue, and checks them in order. */
 static void bodies_check(const char *queue, const char *const *want) {
     amqp_message_t letter;
 
@@ -246,7 +248,7 @@ static void bodies_check(const char *queue, const char *const *want) {
     }
 }
 
-/* A server that is killed forgets a young queue, and nobody tells its age. */
+/* A killed server forgets a young queue, and the age of a queue is not known. */
 TEST(a_place_for_dead_letters_that_somebody_else_has_made_is_waited_for_once) {
     int64_t began;
 
@@ -263,7 +265,7 @@ TEST(a_place_for_dead_letters_that_somebody_else_has_made_is_waited_for_once) {
     test_consumer_wait_told(&consumer, 3);
     CHECK(consumer.taken);
     CHECK(idem_loop_now() - began >= 1500);
-    rabbit_settle_ms = 600000; /* it is not waited for again */
+    rabbit_settle_ms = 600000; /* the consumer does not wait again */
     CHECK(test_consumer_bury(&consumer, 0, &epitaph));
     client_wait_count(&client, "young.dead", 4);
     bodies_check("young.dead", (const char *const[]){"one", "two", "three", "one", NULL});
@@ -301,7 +303,7 @@ TEST(dead_letters_that_find_no_room_are_told) {
     client_publish(&client, "crowded.dead", "first");
     CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
     CHECK_STR(consumer.why, "the queue crowded.dead: it was refused: is the queue full?");
-    CHECK(!test_consumer_bury(&consumer, 0, &epitaph)); /* and the connection goes on */
+    CHECK(!test_consumer_bury(&consumer, 0, &epitaph)); /* the connection stays open */
     test_consumer_ack(&consumer, 0);
     finish();
 }
@@ -313,9 +315,9 @@ TEST(a_queue_of_delays_with_other_arguments_is_not_used) {
     client_declare(&client, "foreign.idem.retry.250", false, NULL);
     CHECK(!test_consumer_delay(&consumer, 0, 250));
     CHECK_HAS(consumer.why, "it cannot be declared: PRECONDITION_FAILED");
-    CHECK(!test_consumer_delay(&consumer, 0, 250)); /* and that is remembered for a while */
+    CHECK(!test_consumer_delay(&consumer, 0, 250)); /* the failure is remembered for a while */
     CHECK_HAS(consumer.why, "it is not used for a while: PRECONDITION_FAILED");
-    CHECK(test_consumer_delay(&consumer, 0, 500)); /* others are used */
+    CHECK(test_consumer_delay(&consumer, 0, 500)); /* other queues are used */
     finish();
 }
 
@@ -345,7 +347,7 @@ TEST(a_queue_of_delays_that_was_deleted_is_declared_again) {
     finish();
 }
 
-/* What comes too large for memory. */
+/* Bodies that are too large for memory. */
 
 TEST(a_body_that_is_too_large_is_buried_whole_and_others_come) {
     size_t len = RABBIT_BODY_MAX + 12345;
@@ -414,7 +416,7 @@ TEST(a_body_that_is_too_large_for_the_disk_waits_with_the_server_until_there_is_
     test_consumer_wait_line(&consumer, "there is no room for it");
     test_consumer_wait(&consumer, 1);
     test_consumer_ack(&consumer, 0);
-    test_consumer_idle(&consumer, 500); /* sleep: nothing more comes */
+    test_consumer_idle(&consumer, 500); /* sleep: no more messages come */
     CHECK(strstr(strstr(consumer.log, "no room for it") + 1, "no room for it") == NULL);
     test_consumer_close(&consumer);
     client_wait_count(&client, "no-room", 1);
@@ -518,7 +520,7 @@ TEST(a_letter_is_requeued_as_it_was_and_removed) {
     test_consumer_wait(&consumer, 4);
     after = variables(3);
     CHECK_STR(after, before);
-    place = place_open("requeue.dead"); /* the others, in their order */
+    place = place_open("requeue.dead"); /* the others, in order */
     CHECK(memcmp(place_next(place).message->body.at, "m0", 2) == 0);
     CHECK(memcmp(place_next(place).message->body.at, "m2", 2) == 0);
     CHECK(place_next(place).message == NULL);
@@ -528,7 +530,7 @@ TEST(a_letter_is_requeued_as_it_was_and_removed) {
     finish();
 }
 
-/* The consumer would not believe him, and the user's name would be lost. */
+/* A consumer would not trust the operator's copy, and the user's name would be lost. */
 TEST(a_letter_that_names_a_user_is_not_requeued_by_somebody_else) {
     static struct proxy proxy;
     struct queue_dead *place;
@@ -537,7 +539,7 @@ TEST(a_letter_that_names_a_user_is_not_requeued_by_somebody_else) {
 
     letters_make("vouched", 1);
     proxy_start(&proxy, farm.server.port);
-    proxy.from = "OPER"; /* who logs in by that name */
+    proxy.from = "OPER"; /* a login under that name */
     proxy.to = SERVER_USER;
     snprintf(url, sizeof(url), "amqp://OPER:%s@127.0.0.1:%d", SERVER_PASSWORD_IN_URL, proxy.port);
     place = place_open_by(url, "vouched.dead");
@@ -551,7 +553,7 @@ TEST(a_letter_that_names_a_user_is_not_requeued_by_somebody_else) {
     finish();
 }
 
-/* A key of it would be anybody's. */
+/* Otherwise any sender could choose the key. */
 TEST(what_the_server_vouches_for_cannot_be_had_by_a_header) {
     amqp_table_entry_t headers[4] = {{.key = amqp_cstring_bytes("idem-origin-exchange")},
                                      {.key = amqp_cstring_bytes("idem-origin-routing-key")},
@@ -575,7 +577,7 @@ TEST(what_the_server_vouches_for_cannot_be_had_by_a_header) {
     CHECK_STR(test_consumer_property(&consumer, 0, "exchange"), "shop");
     CHECK_STR(test_consumer_property(&consumer, 0, "routing_key"), "way");
     CHECK_STR(test_consumer_property(&consumer, 0, "user_id"), "(none)");
-    CHECK(test_consumer_delay(&consumer, 1, 250)); /* a copy of it makes it no truer */
+    CHECK(test_consumer_delay(&consumer, 1, 250)); /* a copy of it is no more trusted */
     test_consumer_wait(&consumer, 3);
     CHECK_STR(test_consumer_property(&consumer, 2, "exchange"), "(none)");
     CHECK_STR(test_consumer_property(&consumer, 2, "routing_key"), "(none)");
@@ -600,7 +602,7 @@ TEST(a_letter_without_a_way_back_stays) {
     CHECK_HAS(err.text, "idem-queue");
     CHECK_INT(queue_dead_broker_amqp.remove(place, "77", &err), IDEM_E_REFUSED);
     CHECK_INT(queue_dead_broker_amqp.requeue(place, "stray", &err),
-              IDEM_E_REFUSED); /* the end of it */
+              IDEM_E_REFUSED); /* the end of the list */
     queue_dead_broker_amqp.close(place);
     client_wait_count(&client, "stray.dead", 2);
     finish();
@@ -609,7 +611,7 @@ TEST(a_letter_without_a_way_back_stays) {
 int main(int argc, char **argv) {
     int rc;
 
-    rabbit_settle_ms = 100; /* the server is not killed here */
+    rabbit_settle_ms = 100; /* no test here kills the server */
     test_at_a_time = 4;
     farm_start(&farm, temp_folder());
     rc = test_main(argc, argv);

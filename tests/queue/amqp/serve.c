@@ -1,18 +1,19 @@
 /*
- * A RabbitMQ for tests that are not in C: amqp-serve FOLDER [sync] (tests/rabbit.py). Without
- * `sync` it does not wait for the disk.
+ * A RabbitMQ for tests that are not in C: amqp-serve DIRECTORY [sync] (tests/rabbit.py). Without
+ * `sync` its writes do not wait for the disk.
  *
- * Writes its URL and that with TLS, one per line, and then obeys the words that
- * come by standard input, one line each, answered by one line that begins with
- * "ok" or "no". Every text in them is in hex digits, "-" for an empty one:
+ * Writes its URL and that with TLS, one per line. Then obeys the commands on standard input, one
+ * per line, and answers each with one line that begins with "ok" or "no". Texts in commands are hex
+ * digits, "-" for an empty one:
  *
  *     kill, restart, pause, go-on
  *     settle                  queues that were declared before it outlive a kill
  *     declare QUEUE classic|quorum [NAME=TEXT | NAME:NUMBER]...
- *     delete QUEUE            count QUEUE         (of what is ready; -1: no such queue)
+ *     delete QUEUE            count QUEUE         (ready messages; -1: no such queue)
  *     bind EXCHANGE QUEUE KEY
  *     send EXCHANGE KEY BODY MESSAGE_ID [NAME=TEXT]...    and confirm, which waits for all of them
- *     get QUEUE               BODY MESSAGE_ID [NAME=TEXT | NAME:NUMBER]...: taken away; or nothing
+ *     get QUEUE               BODY MESSAGE_ID [NAME=TEXT | NAME:NUMBER]...: takes a message; or
+ * nothing
  *
  * Ends, with the server, at the end of its input.
  */
@@ -39,7 +40,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-/* Hex digits become bytes, in their place, with a NUL. */
+/* Decodes hex digits in place, and adds a NUL. */
 static size_t decode(char *text) {
     size_t n = 0;
     unsigned byte;
@@ -69,7 +70,7 @@ static void encode(const void *bytes, size_t len) {
         printf("%02x", at[i]);
 }
 
-/* A server that was killed is found again. */
+/* Connects again after the server was killed. */
 static void connect_again(void) {
     if (connected)
         return;
@@ -83,7 +84,7 @@ static void disconnect(void) {
     connected = false;
 }
 
-/* NAME=TEXT or NAME:NUMBER, apart; true: a text. */
+/* Splits NAME=TEXT or NAME:NUMBER; true: a text. */
 static bool pair(char *word, char **value) {
     char *at = strpbrk(word, "=:");
     bool is_text = at != NULL && *at == '=';
@@ -170,7 +171,7 @@ static void get(void) {
     amqp_destroy_message(&message);
 }
 
-/* Words for the server; false: it is none. */
+/* Commands for the server; false: it is another one. */
 static bool obey_server(const char *word) {
     if (strcmp(word, "kill") == 0) {
         disconnect();

@@ -47,7 +47,7 @@ static bool connects(int port) {
     return ok;
 }
 
-/* Ends the program if the process has ended: it will never be ready. */
+/* Ends the program if the server's process has ended, because it will never be ready. */
 static bool is_alive(pid_t pid, const struct server *server, const char *what) {
     if (waitpid(pid, NULL, WNOHANG) != pid)
         return true;
@@ -80,7 +80,8 @@ static void folder_make(const struct server *server, const char *name) {
         fail(path);
 }
 
-/* RabbitMQ's own libraries without its plugins, which it would read at each start. */
+/* A directory with RabbitMQ's own libraries and without its plugins, which it would read at each
+ * start. */
 static void libraries_link(const struct server *server) {
     char path[400];
     glob_t found;
@@ -100,8 +101,8 @@ static void libraries_link(const struct server *server) {
     globfree(&found);
 }
 
-/* Settings as Erlang's terms: rabbitmq.conf would go through a parser of its own first. Without it
-   and the plugins a start takes about a tenth less CPU time. */
+/* Settings as Erlang terms: rabbitmq.conf would be parsed into these first. Without it and the
+ * plugins a start takes about a tenth less CPU time. */
 static void files_make(const struct server *server) {
     const char *f = server->folder;
 
@@ -130,7 +131,7 @@ static void files_make(const struct server *server) {
                server->port, server->tls_port, f, f, f, SERVER_USER, SERVER_PASSWORD);
 }
 
-/* In the child: nothing of the test's goes on in it, and it ends with the test. */
+/* In the child, which runs none of the test's code, and ends with the test. */
 static void child_begin(void) {
     int null = open("/dev/null", O_RDWR);
 
@@ -153,7 +154,7 @@ static void variable(const char *name, const char *fmt, ...) {
     setenv(name, value, 1);
 }
 
-/* What its scripts would otherwise take from /etc/rabbitmq and /var/lib/rabbitmq. */
+/* Settings that the scripts would otherwise read from /etc/rabbitmq and /var/lib/rabbitmq. */
 static void environment_make(const struct server *server) {
     const char *f = server->folder;
 
@@ -173,7 +174,8 @@ static void environment_make(const struct server *server) {
     variable("RABBITMQ_PLUGINS_DIR", "%s/lib", f);
     variable("RABBITMQ_CONF_ENV_FILE", "%s/env.conf", f);
     variable("RABBITMQ_ENABLED_PLUGINS_FILE", "%s/plugins", f);
-    variable("RABBITMQ_ALLOW_INPUT", "1"); /* the node itself, and no shell that watches it */
+    variable("RABBITMQ_ALLOW_INPUT",
+             "1"); /* runs the node itself, without a shell that watches it */
     variable("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
              "-kernel inet_dist_use_interface {127,0,0,1} -setcookie idem +S 2:2 +sbwt none "
              "+sbwtdcpu none +sbwtdio none");
@@ -195,8 +197,8 @@ static void epmd_start(struct server *server) {
     WAIT_UNTIL(connects(server->epmd_port) || !is_alive(server->epmd, server, "epmd"));
 }
 
-/* By erl_call(1), which takes a hundredth of the time of rabbitmqctl(8). Its exit status says
- * nothing. */
+/* With erl_call(1), which takes a hundredth of the time of rabbitmqctl(8). Its exit status is no
+ * evidence. */
 void server_eval(const struct server *server, const char *expression) {
     char line[1200];
     FILE *call;
@@ -218,9 +220,9 @@ void server_settle(const struct server *server) {
     server_eval(server, "mnesia:sync_log(), [dets:sync(Table) || Table <- dets:all()]");
 }
 
-/* A port accepts connections before the node has started. Quorum queues that there are find their
-   leaders then, all but those that were too young when the server was killed: these never do. A new
-   one takes a message. */
+/* A port accepts connections before the node has started. Existing quorum queues find their
+ * leaders then, except for those that were too young when the server was killed: these never do.
+ * A new queue accepts a message. */
 static void server_ready(const struct server *server) {
     struct client client;
 

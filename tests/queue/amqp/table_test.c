@@ -1,6 +1,6 @@
 /*
- * Without a server: hostile tables, whose headers are whose, the properties of
- * copies, URLs, and which delays there are.
+ * Without a server: hostile tables, trusted and untrusted headers, the
+ * properties of copies, URLs, and the steps of delays.
  */
 #include <math.h>
 
@@ -25,7 +25,7 @@ static amqp_table_entry_t text(const char *name, const char *value) {
     return made;
 }
 
-/* Its value, with '=' before JSON; "(none)". */
+/* The value as text, with '=' before JSON; "(none)". */
 static const char *shown(const char *name) {
     static char buf[2000];
 
@@ -67,7 +67,7 @@ TEST(numbers_that_are_none_are_texts) {
     CHECK_STR(shown("huge"), "=1.7976931348623157e+308");
 }
 
-/* `idem dead --json` shows it as it stands here. */
+/* `idem dead --json` prints it in this form. */
 TEST(what_nobody_sees_in_a_nested_text_is_escaped) {
     amqp_field_value_t list[1] = {{.kind = AMQP_FIELD_KIND_UTF8}};
     amqp_table_entry_t e[1] = {entry("list", AMQP_FIELD_KIND_ARRAY)};
@@ -139,7 +139,7 @@ TEST(the_headers_of_the_way_are_not_shown) {
     CHECK_STR(shown("x-mine"), "b");
 }
 
-/* Whose it is. */
+/* The user of a message. */
 
 static const char *user_shown(const char *said, bool copy, const char *origin) {
     amqp_table_entry_t e[2];
@@ -162,14 +162,14 @@ static const char *user_shown(const char *said, bool copy, const char *origin) {
 TEST(a_user_is_believed_where_the_server_vouches_for_it) {
     CHECK_STR(user_shown("alice", false, NULL), "alice");
     CHECK_STR(user_shown("alice", false, "bob"), "alice");
-    CHECK_STR(user_shown("us", true, "bob"), "bob"); /* our own copy */
+    CHECK_STR(user_shown("us", true, "bob"), "bob"); /* a copy of the consumer's own */
     CHECK_STR(user_shown("us", true, NULL), "(none)");
-    CHECK_STR(user_shown("alice", true, "bob"), "(none)"); /* says that it is one, and is not */
+    CHECK_STR(user_shown("alice", true, "bob"), "(none)"); /* claims to be a copy, but is not */
     CHECK_STR(user_shown(NULL, true, "bob"), "(none)");
     CHECK_STR(user_shown(NULL, false, "bob"), "(none)");
 }
 
-/* What an exchange and a routing key are shown as, with a slash in between. */
+/* The exchange and the routing key that are shown, with a slash in between. */
 static const char *origin_shown(const char *said, bool copy, bool origin) {
     amqp_table_entry_t e[3];
     amqp_basic_properties_t p = {._flags = AMQP_BASIC_HEADERS_FLAG, .headers = {.entries = e}};
@@ -198,7 +198,7 @@ TEST(a_way_is_believed_where_the_server_vouches_for_it) {
     CHECK_STR(origin_shown(NULL, false, false), "e/r");
     CHECK_STR(origin_shown("alice", false, true), "e/r"); /* chosen by the sender */
     CHECK_STR(origin_shown("us", false, true), "e/r");
-    CHECK_STR(origin_shown("us", true, true), "shop/eu"); /* our own copy */
+    CHECK_STR(origin_shown("us", true, true), "shop/eu"); /* a copy of the consumer's own */
     CHECK_STR(origin_shown("us", true, false), "(none)/(none)");
     CHECK_STR(origin_shown("alice", true, true), "(none)/(none)");
     CHECK_STR(origin_shown(NULL, true, true), "(none)/(none)");
@@ -208,7 +208,7 @@ TEST(a_way_is_believed_where_the_server_vouches_for_it) {
 
 static unsigned char encoded[200000];
 
-/* As it comes from a server that says these properties. */
+/* A message as it arrives from a server with these properties. */
 static struct rabbit_message *arrive(const amqp_basic_properties_t *p, const char *body) {
     struct rabbit_envelope envelope = {
         .exchange = amqp_cstring_bytes("shop"), .routing_key = amqp_cstring_bytes("key"), .tag = 9};
@@ -323,7 +323,7 @@ TEST(a_copy_carries_nothing_that_leads_it_astray) {
     rabbit_message_leave(message);
 }
 
-/* Never less than what librabbitmq writes of it: half of a message would be sent otherwise. */
+/* Never less than librabbitmq writes for it: otherwise half of a message would be sent. */
 TEST(the_size_of_a_copy_is_known_before_it_is_sent) {
     static char reason[1001], long_text[5000];
     amqp_table_entry_t e[] = {text("CC", "other"), text("mine", long_text)};

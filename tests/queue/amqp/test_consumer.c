@@ -1,6 +1,4 @@
-/*
- * The small consumer. What does not come in time ends the test.
- */
+/* The small consumer. If an event does not come in time, the test fails. */
 #include "test_consumer.h"
 
 #include <stdio.h>
@@ -8,7 +6,7 @@
 #include <string.h>
 
 static void fail(const struct test_consumer *h, const char *what, size_t got, size_t want) {
-    fprintf(stderr, "# %s: %zu, not %zu; told to people:\n%s", what, got, want, h->log);
+    fprintf(stderr, "# %s: %zu, not %zu; the lines for people:\n%s", what, got, want, h->log);
     exit(1);
 }
 
@@ -16,7 +14,7 @@ static size_t find(const struct test_consumer *h, const struct queue_message *me
     for (size_t i = h->got_n; i-- > 0;)
         if (h->got[i].message == message)
             return i;
-    fprintf(stderr, "# a message that was not told is gone\n");
+    fprintf(stderr, "# a message that was not delivered is gone\n");
     exit(1);
 }
 

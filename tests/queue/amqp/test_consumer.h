@@ -1,6 +1,6 @@
 /*
- * A small consumer for tests: it takes what the broker tells, keeps it, and gives
- * it back as the test says.
+ * A small consumer for tests: it keeps the broker's messages, and gives them
+ * back when the test wants that.
  */
 #ifndef IDEM_TEST_QUEUE_AMQP_TEST_CONSUMER_H
 #define IDEM_TEST_QUEUE_AMQP_TEST_CONSUMER_H
@@ -18,44 +18,44 @@ struct test_consumer {
     struct {
         struct queue_message *message; /* NULL: given back */
         bool gone;
-    } got[TEST_CONSUMER_MAX]; /* in their order */
+    } got[TEST_CONSUMER_MAX]; /* in the order of arrival */
     size_t got_n, gone_n;
-    size_t out, out_most; /* how many are out, and were at a time */
-    size_t told_n;        /* of the last delay or bury; */
+    size_t out, out_most; /* how many are out, and the maximum */
+    size_t told_n;        /* counts the results of delay and bury */
     bool taken;
     char why[800];
-    bool close_in; /* the link is closed in the next call-back */
+    bool close_in; /* the link is closed in the next callback */
     bool ready;
-    char log[16384]; /* lines for people */
+    char log[16384]; /* the lines for people */
 };
 
 /* The defaults of most tests: topology, a prefetch of 10, delays from 250 ms to 4 s. */
 struct queue_config test_consumer_config(const char *url, const char *queue);
 void test_consumer_open(struct test_consumer *h, const struct queue_config *config);
-/* With fetch. */
+/* The same, and starts fetching. */
 void test_consumer_start(struct test_consumer *h, const char *url, const char *queue);
 void test_consumer_close(struct test_consumer *h);
-/* Turns the loop for so long: to show that nothing comes. */
+/* Turns the loop for this long, to show that nothing comes. */
 void test_consumer_idle(struct test_consumer *h, int64_t ms);
 /* Turns the loop until the condition is true. */
 #define TEST_CONSUMER_UNTIL(h, condition) WAIT_BY(test_consumer_idle(h, 10), condition)
-/* Until there were so many messages in all. */
+/* Turns the loop until `n` messages have arrived in all. */
 void test_consumer_wait(struct test_consumer *h, size_t n);
 void test_consumer_wait_gone(struct test_consumer *h, size_t n);
-/* Until people were told something with these words. */
+/* Turns the loop until a line for people contains these words. */
 void test_consumer_wait_line(struct test_consumer *h, const char *words);
 
 void test_consumer_ack(struct test_consumer *h, size_t i);
 void test_consumer_giveback(struct test_consumer *h, size_t i);
-/* Both wait for the answer, which they return; see `why`. */
+/* Both wait for the result and return it; the reason is in `why`. */
 bool test_consumer_delay(struct test_consumer *h, size_t i, int64_t ms);
 bool test_consumer_bury(struct test_consumer *h, size_t i, const struct queue_epitaph *epitaph);
 /* The same without waiting. */
 void test_consumer_delay_begin(struct test_consumer *h, size_t i, int64_t ms);
-queue_done_fn test_consumer_told; /* data: the consumer */
+queue_done_fn test_consumer_told; /* the callback for both; data: the consumer */
 void test_consumer_wait_told(struct test_consumer *h, size_t n);
 
-/* Its body as text, in one of four buffers. */
+/* The body as text, in one of four buffers. */
 const char *test_consumer_body(const struct test_consumer *h, size_t i);
 /* A header or property as text; "(none)". JSON has a '=' before it. */
 const char *test_consumer_header(const struct test_consumer *h, size_t i, const char *name);

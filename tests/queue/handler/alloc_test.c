@@ -1,6 +1,6 @@
 /*
- * Every allocation failed in its turn, through each handler: a result is reported once,
- * and it is no other than done, unbegun or (where it was sent already) unknown;
+ * Fails every allocation in turn, in each handler: there is exactly one result,
+ * which is done, unbegun or (if the request was sent already) unknown; and
  * nothing is leaked.
  */
 #include "contract/alloc_each.h"
@@ -33,7 +33,7 @@ static int scenario_with(int (*open)(struct handler_rig *rig, struct idem_error 
     rc = open(&rig, err);
     if (rc < 0) {
         idem_poll_release(&rig.poll);
-        err->code = rc == IDEM_E_REFUSED ? IDEM_E_NOMEM : rc; /* the poll loop has no more words */
+        err->code = rc == IDEM_E_REFUSED ? IDEM_E_NOMEM : rc; /* the poll loop has no better code */
         return err->code;
     }
     handler_rig_run(&rig, &item);
@@ -45,7 +45,7 @@ static int scenario_with(int (*open)(struct handler_rig *rig, struct idem_error 
         CHECK_SAID(&item, QUEUE_UNBEGUN);
     CHECK(item.outcome.result == QUEUE_UNBEGUN || item.outcome.result == QUEUE_UNKNOWN);
     snprintf(err->text, sizeof(err->text), "%.400s", item.reason);
-    /* A machine may also be slower than a request may take: it is tried again then. */
+    /* A machine may also be slower than a request's timeout: then the test tries again. */
     return err->code = may_be_unknown ? IDEM_E_UNKNOWN : IDEM_E_NOMEM;
 }
 
@@ -84,7 +84,7 @@ static int jsonl_scenario(struct idem_error *err) {
 
 TEST(each_allocation_of_a_worker_fails_cleanly) {
     item_reset();
-    may_be_unknown = true; /* an answer that cannot be read */
+    may_be_unknown = true; /* a response that cannot be read */
     alloc_fail_each_both(jsonl_scenario, 8);
 }
 

@@ -1,6 +1,6 @@
 /*
- * The endpoint of endpoint.py: a process of the test's, which ends with the test.
- * What it is sent, and what it got.
+ * The endpoint of endpoint.py: a child process, which ends with the test. The
+ * requests for it, and its log.
  */
 #ifndef IDEM_TEST_QUEUE_HANDLER_ENDPOINT_H
 #define IDEM_TEST_QUEUE_HANDLER_ENDPOINT_H
@@ -48,8 +48,8 @@ static inline void endpoint_stop(struct endpoint *e) {
     CHECK_INT(waitpid(e->pid, NULL, 0), e->pid);
 }
 
-/* A port of the loopback that nobody listens on, and that nobody else gets as long as it is open.
- */
+/* A port of the loopback that no process listens on, and that no other one gets as long as it is
+ * open. */
 static inline int bound(int *ret_port) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(at);
@@ -62,7 +62,7 @@ static inline int bound(int *ret_port) {
     return fd;
 }
 
-/* One that listens and never accepts. */
+/* A server that listens and never accepts. */
 static inline int listener(int *ret_port) {
     int fd = bound(ret_port);
 
@@ -109,7 +109,7 @@ static inline struct item *run_do(struct handler_rig *rig, const char *what) {
     return item;
 }
 
-/* What the endpoint got. */
+/* The requests that the endpoint got. */
 
 struct log {
     char *text;
@@ -146,8 +146,8 @@ static inline int requests_n(void) {
     return log.n;
 }
 
-/* The value of a field of a request, in one of four buffers; NULL: it is not there. A field that is
-   there twice is the test's failure. */
+/* The value of a field of a request, in one of four buffers; NULL: it is missing. A field that
+ * occurs twice fails the test. */
 static inline const char *field(const struct idem_json *request, const char *name) {
     const struct idem_json *fields = idem_json_get(request, "fields", 6);
     static char values[4][20000];

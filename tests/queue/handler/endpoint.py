@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""An HTTP endpoint that does what a message says: endpoint.py FOLDER [CERTIFICATE KEY]
+"""An HTTP endpoint whose responses the messages choose: endpoint.py DIRECTORY [CERTIFICATE KEY]
 
-Listens on a free port of the loopback, which it writes into FOLDER/port, and writes each
-request that it got whole, as a line of JSON, into FOLDER/requests. The header X-Do is JSON:
-act, status, headers, body, n. It ends when its stdin does.
+Listens on a free port of the loopback, which it writes into DIRECTORY/port, and writes each complete
+request as a line of JSON into DIRECTORY/requests. The header X-Do is JSON: act, status, headers,
+body, n. The endpoint ends when its stdin does.
 """
 import hashlib
 import json
@@ -33,7 +33,7 @@ def read_request(conn, rest):
         if not got:
             return None
         rest += got
-        if rest[0] == 0x16:  # somebody speaks TLS to us
+        if rest[0] == 0x16:  # a client tries TLS
             conn.sendall(b'HTTP/1.1 400 Bad Request\r\n\r\n')
             return None
     head, _, body = rest.partition(b'\r\n\r\n')
@@ -58,14 +58,14 @@ def answer(conn, do, body=None, length=None):
 
 
 def act(conn, do):
-    """Whether the connection goes on."""
+    """Returns true if the connection stays open."""
     what = do.get('act', 'answer')
     if what == 'answer':
         answer(conn, do)
         return True
     if what == 'silent':
         threading.Event().wait()
-    if what == 'together':  # when so many wait
+    if what == 'together':  # once `n` requests wait
         global crowd
         with arrived:
             crowd += 1
@@ -98,7 +98,7 @@ def act(conn, do):
         conn.sendall(b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n')
     elif what == 'reset':
         conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b'\1\0\0\0\0\0\0\0')
-    return False  # 'close': nothing is said
+    return False  # 'close': without a response
 
 
 def serve(conn, number):

@@ -1,6 +1,6 @@
 /*
- * A process per message, against real ones: what they get, how they end, and what
- * is left of them.
+ * One process per message, with real processes: their input, their ends, and
+ * their remains.
  */
 #include <sys/resource.h>
 
@@ -29,11 +29,11 @@ static void open_with(struct handler_rig *rig, const struct handler_exec_config 
     CHECK_INT(rig->handler.queue.workers, config->workers);
 }
 
-/* A handler that must be killed is killed soon; one that ends by itself has all the time it needs.
- */
+/* A handler that must be killed is killed soon; one that ends by itself has all the time that it
+ * needs. */
 static int64_t kill_after_ms = 600000;
 
-/* In the test's folder. */
+/* Runs the command in the test's directory. */
 static void open_command(struct handler_rig *rig, const char *command) {
     static char whole[4096];
 
@@ -139,7 +139,7 @@ TEST(what_no_variable_can_hold_is_left_out_and_named) {
     handler_rig_close(&rig);
 }
 
-/* Names and values of many headers, for as long as the test runs. */
+/* Names and values of many headers, which live as long as the test. */
 static void many_headers(struct item *item, int n, size_t len) {
     static char names[HANDLER_RIG_FIELDS][16];
     char *value = malloc(len + 1);
@@ -311,12 +311,12 @@ TEST(any_bytes_are_a_body_and_none_are_too) {
 }
 
 TEST(who_is_left_behind_is_not_waited_for) {
-    /* sleep: it is killed below */
+    /* sleep: the test kills it below */
     struct item *item = run_command("sleep 600 & echo $! >pid; exit 0", "x");
     int pid = file_number("pid");
 
     CHECK_SAID(item, QUEUE_DONE);
-    CHECK(!is_gone(pid)); /* what it has started on purpose goes on */
+    CHECK(!is_gone(pid)); /* a process that the handler left running on purpose continues */
     kill(pid, SIGKILL);
     free(item);
 }
@@ -452,7 +452,7 @@ TEST(what_cannot_be_started_was_not_begun) {
     handler_rig_close(&rig);
 }
 
-/* Every number of free descriptors up to enough. */
+/* Every limit on descriptors, up to enough. */
 TEST(without_descriptors_nothing_is_begun) {
     struct rlimit limit, old;
     struct item *item = item_new("x");
@@ -460,7 +460,7 @@ TEST(without_descriptors_nothing_is_begun) {
     int unbegun = 0, first, runs;
     char *text;
 
-    /* The limit is the program's, too. */
+    /* The program has this limit, too. */
     open_command(&rig, "ulimit -Sn 64; echo x >>runs");
     first = dup(0);
     close(first);
@@ -514,7 +514,7 @@ TEST(a_program_gets_no_descriptor_of_ours) {
     free(item);
 }
 
-/* Whoever has started the tests may ignore some. */
+/* The tests may inherit ignored signals. */
 static const char *own_line(const char *name, char *line, int size) {
     FILE *status = fopen("/proc/self/status", "r");
 
@@ -567,7 +567,7 @@ TEST(programs_die_with_us) {
     us = __real_fork();
     CHECK(us >= 0);
     if (us == 0) {
-        temp_owner = getpid();                              /* in the same folder */
+        temp_owner = getpid();                              /* in the same directory */
         open_command(&rig, "echo $$ >pid; exec sleep 600"); /* sleep: until it is ended */
         handler_rig_begin(&rig, item);
         /* sleep: it is killed */
@@ -625,6 +625,6 @@ TEST(what_cannot_be_opened_is_refused) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 4; /* they wait more than they work */
+    test_at_a_time = 4; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

@@ -1,5 +1,6 @@
 /*
- * What the handlers read and write: rules, answers of workers, questions to them.
+ * The formats that the handlers read and write: rules, responses of workers,
+ * requests to them.
  */
 #include "queue/handler/handler_answer.h"
 #include "queue/handler/handler_json.h"
@@ -129,11 +130,12 @@ TEST(a_list_of_rules_that_is_wrong_is_refused_with_what_is_allowed) {
     refused(handler_on_status_parse, "404=retry,404=retry", "this status has a rule");
 }
 
-/* Answers. */
+/* Responses. */
 
 static struct handler_answer answer;
 
-/* NULL, or the fault of a line, whose end is not there to be read beyond. */
+/* NULL, or the fault of a line; the copy ends with the line, so that a sanitizer sees a read
+ * beyond it. */
 static const char *fault_of(const char *line, uint64_t id) {
     static struct idem_error err;
     size_t len = strlen(line);
@@ -264,7 +266,7 @@ TEST(a_deep_or_a_long_line_is_refused) {
     CHECK_HAS(fault_of(line, 7), "longer than 65536");
 }
 
-/* Questions. */
+/* Requests. */
 
 static struct idem_bytes bytes_of(const char *text) {
     return (struct idem_bytes){(const unsigned char *)text, strlen(text)};

@@ -23,7 +23,7 @@ struct handler_rig {
     int reports;
 };
 
-/* A message, what is to be done with it, and what came of it. */
+/* A message, its work, and its outcome. */
 struct item {
     struct queue_run run;
     struct queue_message message;
@@ -70,7 +70,7 @@ static void handler_rig_turn(struct handler_rig *rig, int64_t ms) {
 /* Turns the loop until the condition is true. */
 #define HANDLER_RIG_UNTIL(rig, condition) WAIT_BY(handler_rig_turn(rig, 5), condition)
 
-/* Turns the loop for so long: to show that nothing happens. */
+/* Turns the loop for this long, to show that nothing happens. */
 static inline void handler_rig_spin(struct handler_rig *rig, int64_t ms) {
     int64_t until = idem_loop_now() + ms, left;
 
@@ -88,7 +88,7 @@ static void item_finished(struct queue_run *run, const struct queue_outcome *out
              outcome->reason == NULL ? "" : outcome->reason);
 }
 
-/* On the heap; free(). The body is borrowed. */
+/* Allocated; the caller frees it. The body is borrowed. */
 static struct item *item_of(const void *body, size_t len) {
     struct item *item = calloc(1, sizeof(*item));
 
@@ -165,12 +165,12 @@ static inline void handler_rig_run(struct handler_rig *rig, struct item *item) {
 #define CHECK_SAID(item, want)                                                                     \
     do {                                                                                           \
         if ((item)->outcome.result != (want))                                                      \
-            fprintf(stderr, "# it reported %s: %s\n", queue_result_name((item)->outcome.result),   \
-                    (item)->reason);                                                               \
+            fprintf(stderr, "# the result was %s: %s\n",                                           \
+                    queue_result_name((item)->outcome.result), (item)->reason);                    \
         CHECK_STR(queue_result_name((item)->outcome.result), queue_result_name(want));             \
     } while (0)
 
-/* Files of the test's folder. */
+/* Files of the test's directory. */
 
 static const char *path_of(const char *name) {
     static char paths[8][512];
@@ -190,7 +190,7 @@ static inline void file_write(const char *name, const char *text) {
     CHECK_INT(chmod(path_of(name), 0700), 0);
 }
 
-/* The whole of it, with a NUL; free(). An empty text where there is none. */
+/* The whole file, with a NUL; the caller frees it. "" if there is no file. */
 static char *file_read(const char *name, size_t *ret_len) {
     FILE *file = fopen(path_of(name), "r");
     char *text = calloc(1, 8 << 20);
@@ -206,7 +206,7 @@ static char *file_read(const char *name, size_t *ret_len) {
     return text;
 }
 
-/* A number that a program writes into a file; it is waited for. */
+/* Waits for a number that a program writes into a file. */
 static inline int file_number(const char *name) {
     char *text;
     long n;
@@ -217,7 +217,7 @@ static inline int file_number(const char *name) {
     return (int)n;
 }
 
-/* True if the process is gone; one that nobody has reaped yet is. */
+/* True if the process has ended, even if it is still a zombie. */
 static inline bool is_gone(int pid) {
     char path[64], state = 'Z';
     FILE *file;

@@ -1,6 +1,6 @@
 /*
- * Long-lived workers, against real ones: a script that does what the body says,
- * and others that do nothing right.
+ * Long-lived workers, with real processes: a script that acts on the body, and
+ * others that do nothing right.
  */
 #include "handler_rig.h"
 
@@ -16,7 +16,7 @@ pid_t __wrap_fork(void) {
     return -1;
 }
 
-/* Does what the body says: a word, and what follows it. */
+/* Acts on the body: a word, and its arguments. */
 static const char worker[] =
     "import json, os, signal, sys, time\n"
     "def say(**answer):\n"
@@ -74,8 +74,8 @@ static const char worker[] =
     "        say(id=n, result='done', status=len(body))\n"
     "open('ends', 'a').write('%d\\n' % os.getpid())\n";
 
-/* A handler that must be killed is killed soon; one that ends by itself has all the time it needs.
- */
+/* A handler that must be killed is killed soon; one that ends by itself has all the time that it
+ * needs. */
 static int64_t kill_after_ms = 600000;
 
 static void open_command(struct handler_rig *rig, unsigned workers, const char *command) {
@@ -110,7 +110,7 @@ static int lines_in(const char *name) {
     return n;
 }
 
-/* Until a file has so many lines. */
+/* Turns the loop until a file has `n` lines. */
 static void wait_lines(struct handler_rig *rig, const char *name, int n) {
     HANDLER_RIG_UNTIL(rig, lines_in(name) >= n);
 }
@@ -122,7 +122,7 @@ static struct item *run_body(struct handler_rig *rig, const char *body) {
     return item;
 }
 
-/* One that is answered, by whichever worker there is now. */
+/* A message that succeeds, in whichever worker runs now. */
 static void works(struct handler_rig *rig) {
     struct item *item = run_body(rig, "hello");
 
@@ -296,7 +296,7 @@ TEST(what_a_dead_worker_never_read_goes_to_another) {
     pid = file_number("starts");
     kill(pid, SIGKILL);
     WAIT_UNTIL(is_gone(pid));
-    works(&rig); /* nobody has seen yet that it is dead */
+    works(&rig); /* its death is not noticed yet */
     CHECK_INT(lines_in("starts"), 2);
     handler_rig_close(&rig);
 }
@@ -354,7 +354,7 @@ TEST(what_is_cancelled_ends_its_worker_and_its_group) {
     handler_rig_close(&rig);
 }
 
-/* Until the worker is at it. */
+/* Turns the loop until the worker has the request. */
 static void wait_busy(struct handler_rig *rig) {
     wait_lines(rig, "busy", 1);
 }
@@ -473,7 +473,7 @@ TEST(many_messages_go_through_few_workers) {
     int begun = 0;
 
     open_worker(&rig, 6);
-    while (rig.reports < CROWD) { /* TEST_LIMIT_S ends it */
+    while (rig.reports < CROWD) { /* the test's time limit ends it */
         while (begun < CROWD && begun - rig.reports < 6) {
             snprintf(bodies[begun], sizeof(bodies[0]), "say \"result\": \"done\", \"status\": %d",
                      begun);
@@ -496,7 +496,7 @@ TEST(many_messages_go_through_few_workers) {
 TEST(closing_lets_workers_end_by_themselves) {
     struct handler_rig rig;
 
-    /* Not by a signal. */
+    /* The worker ends at the end of its input, not by a signal. */
     open_command(
         &rig, 3,
         "{ trap '' TERM; echo x >>starts; while read -r line; do :; done; echo x >>ends; }");
@@ -533,7 +533,7 @@ TEST(workers_die_with_us) {
     us = __real_fork();
     CHECK(us >= 0);
     if (us == 0) {
-        temp_owner = getpid();                                      /* in the same folder */
+        temp_owner = getpid();                                      /* in the same directory */
         open_command(&rig, 1, "{ echo $$ >pid; exec sleep 600; }"); /* sleep: until it is ended */
         handler_rig_spin(&rig, TEST_LIMIT_S * 1000);                /* it is killed */
         _exit(1);
@@ -562,6 +562,6 @@ TEST(what_workers_say_to_people_is_passed_on) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 4; /* they wait more than they work */
+    test_at_a_time = 4; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

@@ -1,6 +1,6 @@
 /*
- * Requests to an HTTP endpoint: what is in them, and the connections that they go
- * out by.
+ * Requests to an HTTP endpoint: their content, and the connections that carry
+ * them.
  */
 #include "endpoint.h"
 #include "http/http_field.h"
@@ -48,7 +48,7 @@ TEST(an_endpoint_gets_the_message_and_says_what_came_of_it) {
 
 TEST(connections_are_kept) {
     struct endpoint e = endpoint_start(false);
-    int64_t since[21]; /* when the one before it was over */
+    int64_t since[21]; /* when the request before it was over */
     struct handler_rig rig;
     struct log log;
 
@@ -64,7 +64,7 @@ TEST(connections_are_kept) {
     since[20] = idem_loop_now();
     log_read(&log);
     CHECK_INT(log.n, 20);
-    for (int i = 1; i < 20; i++) /* one that was idle for a second may be another */
+    for (int i = 1; i < 20; i++) /* after a second of idleness another connection is right */
         CHECK(memcmp(idem_json_get(&log.requests[i], "conn", 4)->at.text,
                      idem_json_get(&log.requests[i - 1], "conn", 4)->at.text, 1) == 0 ||
               since[i + 1] - since[i] >= 1000);
@@ -73,7 +73,7 @@ TEST(connections_are_kept) {
     endpoint_stop(&e);
 }
 
-/* Its other end may be closing it. */
+/* The other end may be closing it. */
 TEST(a_connection_that_was_idle_is_not_used_again) {
     struct endpoint e = endpoint_start(false);
     struct handler_rig rig;
@@ -215,7 +215,7 @@ TEST(headers_are_passed_on_as_long_as_there_is_room) {
     endpoint_stop(&e);
 }
 
-/* How a key is sent, and that it is read again as what it was. */
+/* How a key is sent, and that a server reads the same key. */
 static void key_sent(struct handler_rig *rig, const char *key, size_t len, const char *want) {
     struct item *item = item_do(NULL);
     struct log log;
@@ -325,6 +325,6 @@ TEST(an_https_endpoint_must_be_vouched_for) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 4; /* they wait more than they work */
+    test_at_a_time = 4; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

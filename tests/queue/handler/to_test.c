@@ -1,6 +1,6 @@
 /*
- * What becomes of messages to an HTTP endpoint, which does what each message says,
- * and to places where there is none.
+ * Messages to an HTTP endpoint, which acts on each message, and to endpoints
+ * that do not exist.
  */
 #include <dlfcn.h>
 #include <netdb.h>
@@ -9,7 +9,7 @@
 
 #include "endpoint.h"
 
-/* Names that are looked up for ever; libcurl finds this one before libc's. */
+/* A name whose lookup never ends; libcurl finds this function before libc's. */
 int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                 struct addrinfo **ret) {
     static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
@@ -39,7 +39,8 @@ TEST(a_status_says_what_came_of_it) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct item *item;
 
-        /* A redirect would be seen as one request more, and as done. */
+        /* If libcurl followed a redirect, there would be one more request, and the result would be
+         * done. */
         snprintf(what, sizeof(what),
                  "{\"status\": %d, \"headers\": {\"Location\": \"/elsewhere\"}}", rows[i].status);
         item = run_do(&rig, what);
@@ -101,7 +102,7 @@ TEST(an_endpoint_may_say_itself_what_came_of_it) {
     endpoint_stop(&e);
 }
 
-/* A date that is so many seconds from now, in each of the three forms. */
+/* A date this many seconds from now, in each of the three forms. */
 static const char *date_text(int form, int seconds) {
     static char text[64];
     char day[32], clock[16];
@@ -120,7 +121,7 @@ static const char *date_text(int form, int seconds) {
     return text;
 }
 
-/* The delay that comes of a Retry-After, and of a Date if there is one. */
+/* The delay that follows from a Retry-After, and from a Date if there is one. */
 static int64_t delay_by(struct handler_rig *rig, const char *after, const char *date) {
     struct item *item;
     char what[256];
@@ -155,7 +156,7 @@ TEST(retry_after_is_read_in_each_form) {
         CHECK(is_about(delay_by(&rig, date_text(form, 60), NULL), 60000));
     CHECK_INT(delay_by(&rig, date_text(0, -60), NULL), 0);
     CHECK_INT(delay_by(&rig, date_text(0, 7 * 86400), NULL), 86400000);
-    /* The endpoint's clock is its own. */
+    /* The endpoint has a clock of its own. */
     CHECK_INT(delay_by(&rig, "Sun, 06 Nov 1994 08:50:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT"),
               60000);
     handler_rig_close(&rig);
@@ -219,7 +220,7 @@ TEST(an_answer_that_does_not_come_whole_is_unknown) {
     endpoint_stop(&e);
 }
 
-/* On a kept connection that ends without a byte, libcurl would send it again by itself. */
+/* On a kept connection that ends without a byte, libcurl would retry by itself. */
 TEST(a_request_is_never_sent_twice) {
     static const char *const acts[] = {"close", "reset"};
     struct endpoint e = endpoint_start(false);
@@ -261,7 +262,7 @@ TEST(an_endpoint_that_is_too_slow_is_unknown) {
     CHECK(idem_loop_now() - since >= 1000);
     free(item);
     item = run_do(&rig, NULL);
-    while (item->outcome.result != QUEUE_DONE) { /* a busy machine may take as long */
+    while (item->outcome.result != QUEUE_DONE) { /* a busy machine may take that long */
         free(item);
         item = run_do(&rig, NULL);
     }
@@ -277,7 +278,7 @@ TEST(where_nothing_was_sent_nothing_was_begun) {
     struct handler_rig rig;
     int port, fd = bound(&port);
 
-    /* Nobody is there. */
+    /* No process listens there. */
     open_at(&rig, port);
     item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
@@ -286,14 +287,14 @@ TEST(where_nothing_was_sent_nothing_was_begun) {
     free(item);
     handler_rig_close(&rig);
     close(fd);
-    /* There is, but it speaks no TLS. */
+    /* A process listens there, but without TLS. */
     config = config_of("https", e.port);
     open_with(&rig, &config);
     item = run_do(&rig, NULL);
     CHECK_SAID(item, QUEUE_UNBEGUN);
     free(item);
     handler_rig_close(&rig);
-    /* There is no such name. */
+    /* The name does not exist. */
     config.url = "http://there-is-no-such-name.invalid/";
     config.timeout_ms = 2000;
     open_with(&rig, &config);
@@ -508,6 +509,6 @@ TEST(what_cannot_be_opened_is_refused) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 4; /* they wait more than they work */
+    test_at_a_time = 4; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

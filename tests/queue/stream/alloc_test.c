@@ -1,7 +1,7 @@
 /*
- * The broker with each of its allocations failing, one at a time: it may take a
- * reconnect, but every message comes, every call-back does, all is acknowledged,
- * and nothing is leaked.
+ * The broker with each of its allocations failing, one at a time: it may have
+ * to reconnect, but every message comes, every callback runs, all is
+ * acknowledged, and nothing is leaked.
  */
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -26,7 +26,7 @@ static struct {
     bool taken;
 } on;
 
-/* Raw: what the test itself allocates must not be what fails. */
+/* Calls glibc directly, so that the test's own allocations do not fail. */
 static void server_say(const char *bytes) {
     struct sockaddr_un path = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -73,7 +73,7 @@ static void turn_until(const unsigned *count, unsigned n) {
 static void bury(void) {
     static const struct queue_epitaph epitaph = {.verdict = "dead", .reason = "x"};
 
-    do { /* TEST_IN ends it */
+    do { /* the test's time limit ends it */
         unsigned before = on.told;
 
         queue_broker_stream.bury(on.link, on.message, &epitaph, on_told, NULL);
@@ -82,7 +82,8 @@ static void bury(void) {
     } while (!on.taken);
 }
 
-/* One that is delayed, comes again, is buried and acked; and one that is given back and comes. */
+/* One message is delayed, comes again, is buried and acked; another is given back and comes
+ * again. */
 static void work(void) {
     queue_broker_stream.fetch(on.link, true);
     turn_until(&on.came, 1);
@@ -119,7 +120,7 @@ static int scenario(struct idem_error *err) {
     host_sink_loop(&on.host, &on.loop);
     rc = queue_broker_stream.open(&config, &on.loop, &events, &on.link, err);
     if (rc == 0) {
-        stream_link_of(on.link)->renew_ms = 20; /* what is done each second is done sooner */
+        stream_link_of(on.link)->renew_ms = 20; /* work of once per second comes sooner */
         work();
         queue_broker_stream.close(on.link);
     }

@@ -1,6 +1,6 @@
 /*
- * The Redis Streams broker on a real server: what broker.h promises, and who gets
- * which message.
+ * The Redis Streams broker on a real server: the promises of broker.h, and
+ * which consumer gets which message.
  */
 #include <sys/wait.h>
 
@@ -13,7 +13,7 @@ TEST(messages_come_in_order_and_no_more_of_them_than_prefetch) {
     add_n(40, 0);
     test_consumer_open(&t, &(struct queue_config){.prefetch = 7});
     test_consumer_until(&t, 7);
-    /* sleep: nothing more comes, of which only time can tell */
+    /* sleep: only time shows that no more messages come */
     test_consumer_idle(&t, 300);
     CHECK_INT(t.n, 7);
     CHECK_INT(pending("me"), 7);
@@ -41,7 +41,7 @@ TEST(more_than_prefetch_come_where_some_wait_for_others) {
     t.prefetch = 10;
     queue_broker_stream.widen(t.link, 6);
     test_consumer_until(&t, 10);
-    /* sleep: nothing more comes, of which only time can tell */
+    /* sleep: only time shows that no more messages come */
     test_consumer_idle(&t, 200);
     CHECK_INT(t.n, 10);
     for (unsigned i = 0; i < 10; i++)
@@ -49,7 +49,7 @@ TEST(more_than_prefetch_come_where_some_wait_for_others) {
     queue_broker_stream.widen(t.link, 2);
     for (size_t i = 0; i < 4; i++)
         test_consumer_ack(&t, i);
-    /* sleep: nothing more comes, of which only time can tell */
+    /* sleep: only time shows that no more messages come */
     test_consumer_idle(&t, 200);
     CHECK_INT(t.n, 10); /* six are out */
     test_consumer_ack(&t, 4);
@@ -84,7 +84,7 @@ TEST(nothing_is_fetched_before_it_is_said_nor_after_it_is_stopped) {
     add_n(3, 0);
     test_consumer_begin(&t, &(struct queue_config){.prefetch = 2});
     test_consumer_until_text(&t, "connected");
-    /* sleep: nothing more comes, of which only time can tell */
+    /* sleep: only time shows that no message comes */
     test_consumer_idle(&t, 300);
     CHECK_INT(t.n, 0);
     CHECK_INT(pending(""), 0);
@@ -97,7 +97,7 @@ TEST(nothing_is_fetched_before_it_is_said_nor_after_it_is_stopped) {
     queue_broker_stream.fetch(t.link, false);
     blocked_until(&t, 0);
     add("late");
-    /* sleep: nothing more comes, of which only time can tell */
+    /* sleep: only time shows that no more messages come */
     test_consumer_idle(&t, 500);
     CHECK_INT(t.n, 3);
     CHECK_INT(pending(""), 1);
@@ -117,14 +117,14 @@ TEST(acks_are_sent_before_it_is_closed) {
         test_consumer_ack(&t, i);
     test_consumer_give(&t, 499);
     stream_close_ms = TEST_LIMIT_S * 1000;
-    test_consumer_close(&t); /* as soon as they are answered */
+    test_consumer_close(&t); /* as soon as the server has responded */
     CHECK_INT(pending(""), 1);
     CHECK_INT(pending(STREAM_NOBODY), 1);
 }
 
 /* Restarts. */
 
-/* A consumer in a process of its own, which ends as soon as `does` returns, without a word. */
+/* A consumer in a process of its own, which ends abruptly when `does` returns. */
 static void in_a_process(void (*does)(struct test_consumer *consumer)) {
     static struct test_consumer t;
     int status;
@@ -292,7 +292,7 @@ TEST(a_message_that_another_took_over_is_acked_all_the_same_and_not_taken_back) 
     test_consumer_give(&a, 1);
     CHECK(test_consumer_delay(&a, 2, 100));
     pending_until(&a, "", 2);
-    /* sleep: nothing more comes, of which only time can tell */
+    /* sleep: only time shows that no more messages come */
     test_consumer_idle(&a, 500);
     CHECK_INT(a.n, 3);
     CHECK_INT(pending("b"), 2);
@@ -322,7 +322,7 @@ TEST(a_delayed_message_comes_again_when_it_is_due_and_takes_no_room_meanwhile) {
     blocked_until(&t, 1);
     unblocked = calls_of("client|unblock");
     test_consumer_due(&t);
-    test_consumer_until(&t, 4); /* although a read blocks, which has all the room */
+    test_consumer_until(&t, 4); /* although a blocking read has all the room */
     CHECK(calls_of("client|unblock") > unblocked);
     CHECK_STR(body_of(&t, 3), "m0");
     CHECK_STR(t.ids[3], t.ids[0]);
@@ -347,7 +347,7 @@ TEST(a_delayed_message_that_is_not_ours_when_it_is_due_does_not_come) {
     test_consumer_until(&t, 4);
     for (size_t i = 0; i < 4; i++)
         CHECK(test_consumer_delay(&t, i, 600000));
-    /* They were renewed, and will not be soon. */
+    /* The messages were renewed, and the next renewal is not soon. */
     while (stream_link_of(t.link)->waiting == NULL || stream_link_of(t.link)->waiting->renewed == 0)
         test_consumer_turn(&t, 100);
     test_consumer_sync(&t);
@@ -356,9 +356,9 @@ TEST(a_delayed_message_that_is_not_ours_when_it_is_due_does_not_come) {
     say("XACK", "q", "idem", t.ids[2], NULL);
     test_consumer_due(&t);
     test_consumer_until(&t, 6);
-    CHECK_STR(t.ids[4], t.ids[1]); /* from memory: nobody else can deliver it */
+    CHECK_STR(t.ids[4], t.ids[1]); /* from memory: no other consumer can deliver it */
     CHECK_STR(t.ids[5], t.ids[3]);
-    /* sleep: nothing more comes, of which only time can tell */
+    /* sleep: only time shows that no more messages come */
     test_consumer_idle(&t, 300);
     CHECK_INT(t.n, 6);
     CHECK_INT(pending("somebody"), 1);
@@ -375,7 +375,7 @@ TEST(no_more_are_delayed_than_can_be_remembered) {
     test_consumer_open_as(&t, "me");
     test_consumer_until(&t, 2);
     ((struct stream_link *)(void *)t.link)->waiting_n +=
-        STREAM_WAITING_MAX; /* as if they were there */
+        STREAM_WAITING_MAX; /* as if so many were delayed */
     CHECK(!test_consumer_delay(&t, 0, 60000));
     CHECK_HAS(t.why, "100000 messages wait");
     ((struct stream_link *)(void *)t.link)->waiting_n -= STREAM_WAITING_MAX;
@@ -396,11 +396,11 @@ TEST(what_is_given_back_reaches_another_at_once_and_its_delivery_is_not_counted)
     test_consumer_until(&a, 2);
     queue_broker_stream.fetch(a.link, false);
     blocked_until(&a, 0);
-    /* Long before it would be idle for long enough. */
+    /* Long before the messages would be idle for long enough. */
     test_consumer_open(&b,
                        &(struct queue_config){.consumer = "b", .lease_ms = 600000, .prefetch = 1});
-    calls_until(&b, "xautoclaim", 1); /* it has looked at what is idle, */
-    blocked_until(&b, 1);             /* and is in the middle of a read */
+    calls_until(&b, "xautoclaim", 1); /* the second has looked for idle messages, */
+    blocked_until(&b, 1);             /* and has a read that blocks */
     test_consumer_give(&a, 0);
     test_consumer_give(&a, 1);
     pending_until(&a, "a", 0);
@@ -434,8 +434,8 @@ TEST(what_waits_here_reaches_another_at_once_when_this_one_is_closed_and_its_del
     CHECK_STR(body_of(&b, 0), "m2");
     CHECK_STR(property_of(&b, 0, "deliveries"), "1");
     test_consumer_ack(&b, 0);
-    /* sleep: nothing more comes, of which only time can tell */
-    test_consumer_idle(&b, 1300); /* what is delayed stays with who has it */
+    /* sleep: only time shows that no more messages come */
+    test_consumer_idle(&b, 1300); /* a delayed message stays with its consumer */
     CHECK_INT(b.n, 1);
     stream_close_ms = TEST_LIMIT_S * 1000;
     test_consumer_close(&a);
@@ -554,7 +554,7 @@ TEST(a_burial_that_the_server_refuses_is_not_taken_and_says_why) {
     test_consumer_close(&t);
 }
 
-/* Call-backs that close. */
+/* Callbacks that close. */
 
 static void closes(struct test_consumer *t) {
     queue_broker_stream.close(t->link);
@@ -567,7 +567,7 @@ static void closes_at_message(struct test_consumer *t, size_t i) {
 }
 
 static void closed_release(struct test_consumer *t) {
-    /* sleep: what comes after the end, of which only time can tell */
+    /* sleep: only time shows that nothing comes after the end */
     test_consumer_idle(t, 50);
     idem_loop_stop(&t->loop);
     host_release(&t->host);
@@ -615,6 +615,6 @@ TEST(it_may_be_closed_from_inside_every_call_back) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 4; /* they wait more than they work */
+    test_at_a_time = 4; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

@@ -1,6 +1,4 @@
-/*
- * Dead letters of a stream, as the operator's commands see them.
- */
+/* Dead letters of a stream, as the operator's commands read them. */
 #include <pthread.h>
 
 #include "loop_clock.h"
@@ -94,7 +92,8 @@ TEST(a_letter_that_is_requeued_is_as_it_was_and_then_removed) {
     CHECK(test_consumer_bury(&t, 0, &epitaph));
     test_consumer_ack(&t, 0);
     dead = dead_open("q.dead");
-    CHECK_INT(broker->requeue(dead, NULL, &err), IDEM_E_INVALID); /* none was read yet */
+    CHECK_INT(broker->requeue(dead, NULL, &err),
+              IDEM_E_INVALID); /* the place has not read a letter yet */
     letter = next(dead);
     CHECK(has(letter.message->headers, letter.message->headers_n, "idem-attempts", "5"));
     CHECK(has(letter.message->headers, letter.message->headers_n, "idem-queue", "q"));
@@ -154,7 +153,7 @@ TEST(a_place_that_is_not_there_has_no_letters) {
     broker->close(NULL);
 }
 
-/* Lets the time of whoever waits in another thread run out. */
+/* Moves the clock, so that the timeout in another thread ends. */
 static void *time_runs(void *ended) {
     while (!*(_Atomic bool *)ended) {
         loop_clock_forward(WAIT_LIMIT_S * 1000);
@@ -220,6 +219,6 @@ TEST(a_letter_that_is_too_large_is_listed_and_can_be_removed) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 4; /* they wait more than they work */
+    test_at_a_time = 4; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

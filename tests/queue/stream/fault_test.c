@@ -1,6 +1,7 @@
 /*
- * What may happen to the broker's connections, its server, its stream and its group
- * while messages are out: none is lost, and what comes twice is the same entry.
+ * Faults of the broker's connections, its server, its stream and its group
+ * while messages are out: none is lost, and an entry that comes twice is the
+ * same one.
  */
 #include "loop_clock.h"
 #include "store/redis/fake_server.h"
@@ -8,10 +9,10 @@
 #include "temp.h"
 #include "test_consumer.h"
 
-/* With it nothing is looked for at intervals before a test has ended. */
+/* With this lease no periodic work happens before a test has ended. */
 #define LONG_LEASE 3600000
 
-/* A time-out that no busy machine reaches, and one that is over at once by the loop's clock. */
+/* A timeout that no busy machine reaches, and that the loop's clock can pass at once. */
 #define PATIENT "timeout=60s&connect_timeout=60s"
 #define PATIENT_MS 60000
 #define BLOCK_MS 600000
@@ -43,7 +44,7 @@ TEST(a_server_that_dies_with_messages_out_keeps_them_ours) {
     test_consumer_until_text(&t, "it is tried again");
     CHECK(!t.ready);
     test_consumer_ack(&t, 0);
-    /* sleep: until it has tried in vain; any moment will do */
+    /* sleep: until an attempt has failed; any moment will do */
     test_consumer_idle(&t, 300);
     server_begin();
     test_consumer_ack(&t, 1);
@@ -76,7 +77,7 @@ TEST(a_server_that_lost_its_data_makes_what_is_out_gone) {
     server_stop(&server);
     server_begin_light();
     test_consumer_until_gone(&t, 3);
-    CHECK_STR(body_of(&t, 0), "m0"); /* it can be read still */
+    CHECK_STR(body_of(&t, 0), "m0"); /* the message is still readable */
     test_consumer_ack(&t, 0);
     test_consumer_give(&t, 2);
     CHECK(test_consumer_delay(&t, 3, 1));
@@ -115,7 +116,7 @@ TEST(a_server_that_is_paused_is_used_again_when_it_goes_on) {
     test_consumer_close(&t);
 }
 
-/* The read may block for longer than the time-out of what is asked. */
+/* A read may block for longer than the timeout of other commands. */
 TEST(silence_while_a_read_blocks_is_no_loss) {
     struct test_consumer t;
     char url[400];
@@ -127,10 +128,10 @@ TEST(silence_while_a_read_blocks_is_no_loss) {
     test_consumer_until(&t, 1);
     test_consumer_ack(&t, 0);
     blocked_until(&t, 1);
-    test_consumer_sync(&t); /* nothing is asked but by the read */
+    test_consumer_sync(&t); /* only the read is under way */
     loop_clock_stop();
     loop_clock_forward(PATIENT_MS + 1000);
-    calls_until(&t, "xpending", 1); /* what is done at intervals is done */
+    calls_until(&t, "xpending", 1); /* the periodic work has happened */
     CHECK_INT(t.states, 2);         /* made, connected */
     loop_clock_go_on();
     add("m");
@@ -155,7 +156,7 @@ TEST(answers_that_are_cut_at_any_byte_lose_nothing_and_bring_nothing_twice) {
         for (; acked < n; acked++)
             test_consumer_ack(&t, acked);
         WAIT_BY(test_consumer_turn(&t, 20),
-                proxy.cuts > before); /* each second something is answered */
+                proxy.cuts > before); /* every second there is a response */
     }
     pending_until(&t, "", 0);
     CHECK_INT(t.n, n);
@@ -173,7 +174,7 @@ TEST(an_ack_whose_answer_is_lost_is_said_again) {
     add_n(3, 0);
     test_consumer_open_proxied(&t, "me", PATIENT, LONG_LEASE);
     test_consumer_until(&t, 3);
-    proxy.deaf_at = "XACK"; /* the server never hears it */
+    proxy.deaf_at = "XACK"; /* the server never gets it */
     test_consumer_ack(&t, 0);
     test_consumer_ack(&t, 1);
     WAIT_BY(test_consumer_turn(&t, 10), proxy.deaf_at == NULL);
@@ -198,13 +199,13 @@ TEST(entries_of_an_answer_that_never_came_are_found_as_our_own) {
     blocked_until(&t, 1);
     proxy.swallow = true;
     add_n(3, 0);
-    pending_until(&t, "me", 1); /* the read that blocked had it */
+    pending_until(&t, "me", 1); /* the blocked read got it */
     WAIT_UNTIL(proxy.swallowed > 0);
     CHECK_INT(t.n, 1);
     loop_clock_forward(BLOCK_MS + PATIENT_MS);
     test_consumer_until_text(&t, "no answer within");
     proxy.swallow = false;
-    loop_clock_forward(PATIENT_MS); /* greetings whose answers were swallowed, too */
+    loop_clock_forward(PATIENT_MS); /* greetings whose replies were swallowed, too */
     test_consumer_until(&t, 4);
     for (size_t i = 0; i < 3; i++) {
         CHECK_STR(body_of(&t, i + 1), numbered("m", (unsigned)i));
@@ -259,7 +260,7 @@ TEST(who_was_away_for_too_long_leaves_to_others_what_they_have_taken) {
     test_consumer_ack(&b, 1);
     pending_until(&b, "", 3);
     proxy_start(&proxy, temp_folder(), "proxy", server.socket);
-    test_consumer_until_gone(&a, 1); /* that which is pending nowhere */
+    test_consumer_until_gone(&a, 1); /* the message that is pending nowhere */
     test_consumer_due(&a);
     /* sleep: only time shows that nothing more comes */
     test_consumer_idle(&a, 200);
@@ -267,9 +268,9 @@ TEST(who_was_away_for_too_long_leaves_to_others_what_they_have_taken) {
     CHECK_INT(a.n, 4); /* the delayed one does not come: b has it */
     CHECK_INT(a.gone, 1);
     CHECK_INT(pending("b"), 3);
-    test_consumer_ack(&a, 0); /* it is done, under any holder */
+    test_consumer_ack(&a, 0); /* acknowledged, whichever consumer has it */
     pending_until(&a, "b", 2);
-    test_consumer_give(&a, 2); /* it is not ours to give */
+    test_consumer_give(&a, 2); /* another consumer has it */
     test_consumer_ack(&a, 1);
     test_consumer_sync(&a);
     CHECK_INT(pending("b"), 2);
@@ -327,8 +328,7 @@ TEST(a_server_that_was_flushed_is_used_anew_and_what_was_out_is_gone) {
     taken_away("FLUSHALL", NULL, NULL);
 }
 
-/* So fast that no command of ours meets a stream without a group: they are new entries under ids
-   that we know. */
+/* So fast that no command meets a stream without a group: these are new entries under known ids. */
 TEST(a_group_that_begins_anew_behind_our_back_is_noticed) {
     struct test_consumer t;
     char url[400];
@@ -349,7 +349,7 @@ TEST(a_group_that_begins_anew_behind_our_back_is_noticed) {
     test_consumer_until(&t, 3);
     CHECK_STR(t.ids[2], "1-1");
     test_consumer_ack(&t, 2);
-    test_consumer_until_gone(&t, 2); /* 1-2 came as a new one, while it was out */
+    test_consumer_until_gone(&t, 2); /* 1-2 came as a new entry, while the old one was out */
     test_consumer_ack(&t, 1);
     test_consumer_until(&t, 4);
     CHECK_STR(t.ids[3], "1-2");
@@ -367,9 +367,9 @@ TEST(a_name_that_is_no_stream_is_told_and_tried_until_it_is_mended) {
     queue_broker_stream.fetch(t.link, true);
     test_consumer_until_text(&t, "no stream");
     CHECK(!t.ready);
-    /* sleep: only time shows that it is not sent again */
+    /* sleep: only time shows that the command is not sent again */
     test_consumer_idle(&t, 1000);
-    CHECK_INT(t.states, 1); /* it is not said again and again */
+    CHECK_INT(t.states, 1); /* the state is reported once */
     say("DEL", "q", NULL);
     add("m");
     test_consumer_until(&t, 1);
@@ -381,7 +381,7 @@ TEST(a_name_that_is_no_stream_is_told_and_tried_until_it_is_mended) {
     test_consumer_close(&t);
 }
 
-/* Who may what. */
+/* The rights of users. */
 
 static struct farm farm;
 
@@ -413,7 +413,7 @@ TEST(a_wrong_password_is_told_and_never_shown) {
     snprintf(url, sizeof(url), "redis://idem:geheim@127.0.0.1:%d", farm.servers[0].port);
     test_consumer_begin(&t, &(struct queue_config){.url = url});
     test_consumer_until_text(&t, "refuses the user or the password");
-    /* sleep: only time shows that it does not get in */
+    /* sleep: only time shows that the login fails */
     test_consumer_idle(&t, 500);
     CHECK(!t.ready);
     CHECK(strstr(t.text, "geheim") == NULL);
@@ -469,8 +469,8 @@ TEST(a_user_who_may_not_is_told_so) {
     test_consumer_until(&t, 1);
     test_consumer_ack(&t, 0);
     test_consumer_until_text(&t, "XACK: the user may not do that");
-    /* sleep: only time shows that it is not sent again */
-    test_consumer_idle(&t, 300); /* it is not said again and again */
+    /* sleep: only time shows that the command is not sent again */
+    test_consumer_idle(&t, 300); /* only time shows that the command is not sent again */
     CHECK_INT(pending("me"), 1);
     say("ACL", "SETUSER", "poor", "+@all", NULL);
     pending_until(&t, "", 0);
@@ -478,7 +478,7 @@ TEST(a_user_who_may_not_is_told_so) {
     test_consumer_close(&t);
 }
 
-/* What stream.h says. */
+/* The rights that stream.h lists. */
 TEST(a_user_who_may_what_is_needed_can_do_everything) {
     static const struct queue_epitaph epitaph = {.verdict = "dead"};
     struct idem_error err = {0};
@@ -561,7 +561,7 @@ TEST(the_longest_redelivery_follows_from_the_lease) {
     CHECK(queue_broker_stream.redelivery_ms(&(struct queue_config){.lease_ms = INT64_MAX}) > 0);
 }
 
-/* Servers that are none. */
+/* Servers that are not Redis. */
 
 static const char *const odd[] = {
     "+OK\r\n",
@@ -604,7 +604,7 @@ TEST(a_server_that_answers_what_it_was_not_asked_is_not_asked_without_end) {
 
         test_consumer_begin(&t, &(struct queue_config){.url = url});
         queue_broker_stream.fetch(t.link, true);
-        /* sleep: it does not ask without a pause, of which only time can tell */
+        /* sleep: only time shows that the broker pauses between commands */
         test_consumer_idle(&t, 200);
         if (fakes.asked[0] - before > 50)
             fprintf(stderr, "# %u times: %s", fakes.asked[0] - before, odd[odd_at]);
@@ -615,6 +615,6 @@ TEST(a_server_that_answers_what_it_was_not_asked_is_not_asked_without_end) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 4; /* they wait more than they work */
+    test_at_a_time = 4; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

@@ -7,7 +7,7 @@ static void put_bytes(struct idem_buffer *out, const char *bytes, size_t len) {
     redis_put_part(out, bytes, len);
 }
 
-/* XADD q with so many parts to follow. */
+/* The beginning of XADD q with this many fields. */
 static struct idem_buffer adding(size_t fields) {
     struct idem_buffer out = {0};
 
@@ -56,7 +56,7 @@ TEST(the_body_is_the_field_that_is_named_so_or_the_only_one) {
     test_consumer_close(&t);
 }
 
-/* In an answer, which is longer than what is looked for behind it. */
+/* Finds bytes in a reply, which is longer than they are. */
 static const char *has_bytes(const char *answer, const char *bytes, size_t len) {
     for (size_t i = 0; i < 2000; i++)
         if (memcmp(answer + i, bytes, len) == 0)
@@ -138,8 +138,8 @@ TEST(large_messages_come_whole_and_are_buried_whole) {
     test_consumer_close(&t);
 }
 
-/* One that fits into an answer and is too large all the same, one of too many fields, and one that
-   no answer is long enough for. */
+/* An entry that fits into a reply and is too large all the same, one with too many fields, and
+ * one that exceeds every reply. */
 TEST(what_is_too_large_is_left_pending_and_told_and_nothing_waits_for_it) {
     struct test_consumer t;
     char *at;
@@ -165,7 +165,7 @@ TEST(what_is_too_large_is_left_pending_and_told_and_nothing_waits_for_it) {
         test_consumer_until_text(&t, "it has 173015052 bytes in 3 fields");
         CHECK_HAS(t.text, "left pending under me");
         CHECK_INT(pending("me"), 5);
-        /* sleep: only time shows that it is not sent again */
+        /* sleep: only time shows that the command is not sent again */
         test_consumer_idle(&t, 300);
         at = strstr(t.text, "it has 173015052");
         CHECK(strstr(at + 1, "it has 173015052") == NULL);
@@ -213,7 +213,7 @@ TEST(no_more_is_fetched_while_what_is_out_has_too_many_bytes) {
     test_consumer_close(&t);
 }
 
-/* Answers, taken apart. */
+/* Replies, taken apart. */
 
 static struct redis_reply *reply_of(const char *bytes) {
     struct redis_reader *reader = redis_reader_new();
@@ -251,7 +251,7 @@ TEST(ids_are_read_strictly) {
     CHECK(id.ms == 1526919030474 && id.seq == 55);
 }
 
-/* Redis 7 tells what was deleted, 6.2 has nil in its place. */
+/* Redis 7 lists deleted entries, 6.2 has nil in their place. */
 TEST(both_forms_of_what_was_claimed_are_read) {
     struct redis_reply *seven = reply_of("*3\r\n$3\r\n7-0\r\n*1\r\n$3\r\n1-1\r\n*2\r\n$3\r\n1-2\r\n"
                                          "$3\r\n1-3\r\n");
@@ -271,7 +271,7 @@ TEST(both_forms_of_what_was_claimed_are_read) {
     redis_reply_free(six);
 }
 
-/* Some errors repeat what they were sent. */
+/* Some errors repeat the arguments. */
 TEST(what_the_server_says_of_an_error_is_not_passed_on) {
     static const struct {
         const char *error, *text;

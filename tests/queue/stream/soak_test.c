@@ -1,7 +1,7 @@
 /*
- * Several consumers of one group that do with messages whatever may be done, die
- * and come back, behind connections that are cut: in the end each message was
- * dealt with, and none is pending.
+ * Several consumers of one group that do anything allowed with their messages,
+ * die and come back, over connections that are cut: in the end each message was
+ * handled, and none is pending.
  */
 #include "temp.h"
 #include "test_consumer.h"
@@ -49,14 +49,14 @@ static void deal(struct test_consumer *t, size_t i) {
     }
 }
 
-/* Does something with what is out, or kills, or cuts. */
+/* Acts on a message that is out, or kills a consumer, or cuts a connection. */
 static void step(void) {
     size_t k = dice(CONSUMERS);
     struct test_consumer *t = &consumers[k];
 
     test_consumer_turn(t, 1);
     if (dice(150) == 0) {
-        test_consumer_close(t); /* with all that is out */
+        test_consumer_close(t); /* with all messages that are out */
         open_one(k);
         return;
     }

@@ -1,6 +1,6 @@
 /*
- * The consumer for tests. A report that must not come, and one that does not come in
- * time, end the test.
+ * The consumer for tests. A report that must not come, and one that does not
+ * come in time, fail the test.
  */
 #include "test_consumer.h"
 
@@ -13,7 +13,7 @@
 
 #define WAIT_MS (WAIT_LIMIT_S * 1000)
 
-/* Call-backs. */
+/* Callbacks. */
 
 static size_t index_of(const struct test_consumer *consumer, const struct queue_message *message) {
     size_t i = 0;
@@ -137,7 +137,7 @@ void test_consumer_hurry(struct test_consumer *consumer) {
 
     link->claim_ms = 300;
     link->claim_due = 0;
-    link->renew_ms = 100; /* and with it all that is done each second */
+    link->renew_ms = 100; /* also speeds up the other periodic work */
     test_consumer_block(consumer, 1500);
 }
 
@@ -164,7 +164,7 @@ void test_consumer_idle(struct test_consumer *consumer, int64_t ms) {
 static void late(const struct test_consumer *consumer, const char *what, int64_t end) {
     if (idem_loop_now() < end)
         return;
-    fprintf(stderr, "# not in time: %s; %zu came, %zu are gone; it said:\n%s", what, consumer->n,
+    fprintf(stderr, "# not in time: %s; %zu came, %zu are gone; its lines:\n%s", what, consumer->n,
             consumer->gone, consumer->text);
     exit(1);
 }
@@ -362,7 +362,7 @@ void add_n(unsigned n, unsigned from) {
         add(numbered("m", from + i));
 }
 
-/* [id, consumer, idle, deliveries] each; the answer's head has their number. */
+/* [id, consumer, idle, deliveries] each; the head of the reply has their number. */
 long pending(const char *name) {
     const char *answer = name[0] == '\0'
                              ? say("XPENDING", "q", "idem", "-", "+", "1000", NULL)
@@ -371,7 +371,7 @@ long pending(const char *name) {
     return answer[0] == '*' ? strtol(answer + 1, NULL, 10) : -1;
 }
 
-/* The number behind a name in what INFO says; 0: it is not there. */
+/* The number after a name in the output of INFO; 0: it is not there. */
 static long info_of(const char *section, const char *name) {
     const char *at = strstr(say("INFO", section, NULL), name);
 

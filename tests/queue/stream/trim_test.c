@@ -1,6 +1,6 @@
 /*
- * Entries that are trimmed before they were done with: what we have of them is
- * handled, or is among the dead letters; what we have not is told.
+ * Entries that are trimmed before they are finished: those in memory are
+ * handled, or are among the dead letters; the others are reported.
  */
 #include "test_consumer.h"
 
@@ -85,7 +85,7 @@ TEST(what_is_trimmed_and_given_back_is_a_dead_letter) {
     test_consumer_open_as(&t, "me");
     test_consumer_until(&t, 2);
     CHECK(say("XDEL", "q", t.ids[0], NULL)[0] == ':');
-    test_consumer_give(&t, 0); /* the server has not told yet that it is not there */
+    test_consumer_give(&t, 0); /* the server has not yet reported that the entry is gone */
     test_consumer_give(&t, 1);
     test_consumer_until_text(&t, "handled from memory");
     test_consumer_until(&t, 3);
@@ -99,7 +99,7 @@ TEST(of_many_that_are_trimmed_and_given_back_each_is_a_dead_letter) {
     struct test_consumer t;
 
     server_begin();
-    add_n(130, 0); /* more than are given back by one command */
+    add_n(130, 0); /* more than one command gives back */
     test_consumer_open(&t, &(struct queue_config){.prefetch = 200});
     test_consumer_until(&t, 130);
     trim_all();
@@ -118,7 +118,7 @@ TEST(what_is_trimmed_and_waits_when_it_is_closed_is_a_dead_letter) {
     test_consumer_open_as(&t, "me");
     test_consumer_until(&t, 2);
     CHECK(say("XDEL", "q", t.ids[0], NULL)[0] == ':');
-    test_consumer_extend(&t, 0); /* of one it is known, of the other not */
+    test_consumer_extend(&t, 0); /* the loss of one is known, of the other not */
     test_consumer_until_text(&t, "handled from memory");
     for (size_t i = 0; i < 2; i++)
         CHECK(test_consumer_delay(&t, i, 3600000));
@@ -140,9 +140,10 @@ TEST(no_more_is_kept_than_there_is_room_for_and_what_is_lost_is_told) {
     trim_all();
     test_consumer_extend(&t, 1);
     test_consumer_until_text(&t, "(1 so far)");
-    link_of(&t)->content_bytes += STREAM_CONTENT_BYTES; /* as if they were there */
+    link_of(&t)->content_bytes += STREAM_CONTENT_BYTES; /* as if so many bytes were delayed */
     CHECK(test_consumer_delay(&t, 0, 100));
-    CHECK(!test_consumer_delay(&t, 1, 100)); /* of this one it is known: it stays with who has it */
+    CHECK(!test_consumer_delay(
+        &t, 1, 100)); /* the loss of this one is known: it stays with its consumer */
     CHECK_HAS(t.why, "trimmed");
     test_consumer_until_text(&t, "and is lost (2 so far)");
     CHECK_HAS(t.text, t.ids[0]);
@@ -167,13 +168,13 @@ TEST(a_letter_that_is_not_taken_is_tried_again) {
     test_consumer_until_text(&t, "XADD");
     CHECK_INT(t.gone, 0);
     say("DEL", "q.dead", NULL);
-    while (strcmp(say("XLEN", "q.dead", NULL), ":1\r\n") != 0) /* TEST_LIMIT_S ends it */
+    while (strcmp(say("XLEN", "q.dead", NULL), ":1\r\n") != 0) /* the test's time limit ends it */
         test_consumer_turn(&t, 20);
     letter_check(t.ids[0], "$1\r\nm");
     test_consumer_close(&t);
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 4; /* they wait more than they work */
+    test_at_a_time = 4; /* the tests wait more than they work */
     return test_main(argc, argv);
 }

@@ -1,6 +1,6 @@
 /*
- * The walk over the pages of data.mdb, on files that an attacker has made: they are refused, with
- * bounded memory and a bounded stack.
+ * The check that walks the pages of data.mdb, on files that an attacker has
+ * made: it refuses them, with bounded memory and a bounded stack.
  */
 #include "store/lmdb/lmdb_check.h"
 
@@ -17,7 +17,7 @@
 #define OVERFLOW 0x04
 #define NODE_BIG 0x01
 #define NODE_SUB 0x02
-#define NODE_AT 4000 /* the one node of a page that is made here */
+#define NODE_AT 4000 /* the offset of the only node of a page made here */
 
 struct page {
     uint64_t number;
@@ -67,7 +67,7 @@ static int file_new(void) {
     return fd;
 }
 
-/* The walk's result; the file is closed. */
+/* The walk's result; closes the file. */
 static int checked(int fd, const struct meta *meta) {
     size_t bad = 0;
     int rc;
@@ -97,7 +97,7 @@ TEST(a_list_of_free_pages_that_is_longer_than_the_file_has_pages_is_refused) {
     CHECK(checked(fd, &meta) != 0);
 }
 
-/* `n` tables, each in the one before. */
+/* `n` tables, each inside the one before. */
 static int nested(uint64_t n) {
     struct meta meta = {.last_page = n + 1};
     struct db sub = {.depth = 1, .leaves = 1, .entries = 1};

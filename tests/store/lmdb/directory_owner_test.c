@@ -1,8 +1,8 @@
 /*
- * A store whose directory belongs to another user, opened by root: root uses it
- * as that user, and nothing that the user puts there makes root write to, make
- * or read a file of root's, or believe what is in a file. What needs root is
- * skipped elsewhere.
+ * A store whose directory belongs to another user, opened by root. Root acts as
+ * that user, and nothing that the user puts there makes root write to, create
+ * or read a file of root's, or trust the content of a file. Tests that need
+ * root are skipped for other users.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -20,12 +20,12 @@
 #include "test.h"
 #include "wait.h"
 
-#define OWNER 65534 /* nobody */
+#define OWNER 65534 /* the user `nobody` */
 #define STORE "store"
 #define SECRET "root's own"
 #define OTHER 65533
 #define HITS 20          /* of each outcome, while files are swapped */
-#define TRIES_MAX 100000 /* which only a failure reaches */
+#define TRIES_MAX 100000 /* only a failure reaches this number */
 
 static const char *in_store(const char *name) {
     return rig_path(rig_path(rig_folder(), STORE), name);
@@ -61,7 +61,7 @@ static void give(uid_t uid) {
     closedir(dir);
 }
 
-/* The store of another user, where this is root; and a file that is not the store's. */
+/* A store of another user, if the test runs as root; and a file outside the store. */
 static void store_made(const char *options) {
     rig_child_ok("making", make, (void *)rig_url(STORE, options));
     if (geteuid() == 0)
@@ -83,7 +83,7 @@ static void check_victim(void) {
     CHECK(access(rig_path(rig_folder(), "absent"), F_OK) < 0);
 }
 
-/* What may stand where a file of the store is expected. */
+/* The kinds of entries that may stand in place of a file of the store. */
 
 static void put_link(const char *path) {
     CHECK(symlink(victim(), path) == 0);
@@ -108,7 +108,7 @@ static void put_folder(const char *path) {
 static void put_device(const char *path) {
     if (geteuid() == 0 && mknod(path, S_IFCHR | 0666, makedev(1, 3)) == 0)
         return;
-    /* No user but root may make one, and not in every container. */
+    /* Only root may make a device, and not in every container. */
     fprintf(stderr, "# no device can be made here: a FIFO stands for it\n");
     put_fifo(path);
 }
@@ -173,7 +173,7 @@ TEST(root_uses_another_users_store_and_leaves_it_to_that_user) {
     NEEDS_ROOT();
     for (size_t i = 0; i < 2; i++) {
         store_made(options[i]);
-        /* Made anew by root. */
+        /* Root makes the store anew. */
         CHECK(unlink(in_store("idem.shared")) == 0 && unlink(in_store("lock.mdb")) == 0 &&
               unlink(in_store("idem.lock")) == 0);
         CHECK(kept_in(rig_url(STORE, options[i])));
@@ -203,7 +203,7 @@ static bool status_line(const char *tid, const char *name, char *ret, size_t siz
     return found;
 }
 
-/* How many threads of this process use files as that user. */
+/* The number of threads of this process that use files as that user. */
 static unsigned threads_as(unsigned uid) {
     DIR *dir = opendir("/proc/self/task");
     struct dirent *entry;
@@ -242,7 +242,7 @@ TEST(only_the_thread_that_writes_stays_the_owner_and_without_roots_groups) {
     idem_close(h);
     CHECK_INT(threads_as(OWNER), 0);
     CHECK_INT(setfsuid((uid_t)-1), 0);
-    rig_file_write(rig_path(rig_folder(), "log"), "x", 1); /* where only root may */
+    rig_file_write(rig_path(rig_folder(), "log"), "x", 1); /* only root may write there */
 }
 
 /* The owner swaps a file and a link as fast as it can, while root opens the store. */
@@ -313,7 +313,7 @@ TEST(a_file_of_roots_in_another_users_store_is_refused_and_says_whose_it_should_
     CHECK(kept_in(rig_url(STORE, NULL)));
 }
 
-/* Root that gave up becoming others. */
+/* Root that has dropped CAP_SETUID. */
 static void without_setuid(void *data) {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct caps[2];
@@ -356,11 +356,12 @@ TEST(a_process_that_stops_being_root_goes_on_with_its_store) {
     CHECK(kept_in(rig_url(STORE, NULL)));
 }
 
-/* The owner's actions at the worst moment: between our look and LMDB's opening, and after it. The
-   thread is the owner by then, and must be able to come through the test's directory. */
+/* The owner's actions at the worst moments: between our lstat and LMDB's open, and after that
+ * open. The thread acts as the owner by then, so the owner must be able to pass the test's
+ * directory. */
 static struct { void (*before)(void), (*after)(void); } moment;
 
-/* In place of LMDB's, which it calls. */
+/* Replaces LMDB's function, and calls it. */
 int mdb_env_open(MDB_env *env, const char *path, unsigned flags, mdb_mode_t mode) {
     int (*real)(MDB_env *, const char *, unsigned, mdb_mode_t);
     int rc;
@@ -402,13 +403,13 @@ TEST(a_link_put_there_just_before_LMDB_opens_leads_root_nowhere) {
     check_victim();
 }
 
-/* The next file of this name is swapped as soon as it was looked at. */
+/* The next file of this name is swapped right after a stat. */
 static struct {
     const char *name;
     void (*put)(const char *path);
 } looked;
 
-/* In place of the C library's, which it calls. */
+/* Replaces the C library's function, and calls it. */
 int fstatat(int fd, const char *restrict name, struct stat *restrict ret, int flags) {
     int (*real)(int, const char *, struct stat *, int);
     int rc;
@@ -424,7 +425,7 @@ int fstatat(int fd, const char *restrict name, struct stat *restrict ret, int fl
     return rc;
 }
 
-/* In a directory of one's own, too: to be its owner is no help there. */
+/* This holds in a directory of one's own, too: to own the directory is no help there. */
 TEST(a_link_put_there_between_our_look_and_our_open_is_not_followed) {
     static const char *const names[] = {"idem.lock", "idem.shared", "idem.state"};
     static void (*const puts[])(const char *) = {put_link, put_dangling};
@@ -438,7 +439,7 @@ TEST(a_link_put_there_between_our_look_and_our_open_is_not_followed) {
             looked.name = names[i];
             looked.put = puts[k];
             CHECK_INT(rig_refused(rig_url(STORE, NULL), &err), IDEM_E_REFUSED);
-            CHECK(looked.name == NULL); /* it was swapped */
+            CHECK(looked.name == NULL); /* the file was swapped */
             check_victim();
             CHECK(rename(in_store("away"), in_store(names[i])) == 0);
         }
@@ -513,13 +514,13 @@ TEST(the_owners_word_that_the_data_is_whole_is_not_taken_by_root) {
     }
 }
 
-/* As www-data's gateway has it. */
+/* Root opens the store as the gateway of www-data created it. */
 static void owner_holds(void *data) {
     const struct swap *names = data;
     struct idem *h;
 
     CHECK(setgroups(0, NULL) == 0 && setgid(OWNER) == 0 && setuid(OWNER) == 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* which a change of user clears */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of user clears this setting */
     h = rig_handle(names->name);
     CHECK(creat(names->other, 0600) >= 0);
     for (;;)
@@ -544,7 +545,7 @@ TEST(a_store_that_another_process_has_open_is_refused_to_root_and_not_to_its_own
     idem_store_become_owner();
     CHECK(kept_in(rig_url(STORE, NULL)));
     CHECK_INT(geteuid(), OWNER);
-    kill(pid, SIGKILL); /* of one user now */
+    kill(pid, SIGKILL); /* the child has one user by now */
     CHECK(waitpid(pid, &status, 0) == pid);
 }
 

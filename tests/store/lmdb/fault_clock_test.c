@@ -1,8 +1,8 @@
 /*
- * Clocks that jump, and machines that were started again: a jump of more than a
- * day is refused and reported, and nothing is forgotten by it; so are smaller
- * ones forward that add up to more than a day in a week; a smaller one back never
- * makes time go back; a new boot ends every lease.
+ * Clocks that jump, and machines that restart. A jump of more than a day is
+ * refused and reported, and no record is lost to it. The same holds for smaller
+ * jumps forward that add up to more than a day in a week. A smaller jump back
+ * never makes time go back. A new boot ends every lease.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -33,7 +33,7 @@ static int64_t store_time(struct rig *rig) {
     return op.out.time.ms;
 }
 
-/* A store with one record, done now, for two days. */
+/* A store with one record, which is done now and kept for two days. */
 static void store_open(struct rig *rig, const char *options) {
     machine_start();
     rig_open(rig, url(options), &calls);
@@ -52,7 +52,7 @@ static void check_jump_text(const struct idem_error *err, const char *way) {
     CHECK_HAS(err->text, "accept_clock=yes");
 }
 
-/* While it is open. */
+/* Jumps while the store is open. */
 
 static void check_all_refused(struct rig *rig, const char *way) {
     struct idem_op sweep = {.kind = IDEM_OP_SWEEP, .in.sweep.max = 100},
@@ -139,7 +139,7 @@ TEST(an_impossible_count_of_jumps_in_the_shared_file_is_refused_and_not_used) {
         CHECK_INT(rig_claim(&rig, "kept", &claim), IDEM_E_CORRUPT);
         CHECK_HAS(rig.error.text, "idem.shared is damaged");
         rig_close(&rig);
-        /* Whoever comes next goes on with what data.mdb has. */
+        /* The next process continues with the state in data.mdb. */
         rig_open(&rig, url("sync=off"), &calls);
         CHECK(is_kept(&rig));
         rig_close(&rig);
@@ -179,7 +179,7 @@ TEST(a_jump_forward_by_less_than_a_day_is_taken_for_time) {
     rig_close(&rig);
 }
 
-/* The machine's date is set back and forth; the run goes on all the same. */
+/* The machine's date is set back and forth; the run is not affected. */
 TEST(a_lease_does_not_care_for_the_date) {
     struct rig rig;
     struct rig_claim first, other;
@@ -201,7 +201,7 @@ TEST(a_lease_does_not_care_for_the_date) {
     rig_close(&rig);
 }
 
-/* Asleep for a month, both clocks went on: that is no jump. */
+/* When a machine sleeps for a month, both clocks advance: that is no jump. */
 TEST(a_long_sleep_is_not_a_jump) {
     struct rig rig;
 
@@ -213,7 +213,7 @@ TEST(a_long_sleep_is_not_a_jump) {
     rig_close(&rig);
 }
 
-/* While it was closed. */
+/* Jumps while the store is closed. */
 
 static void check_open_refused(const char *options, const char *way) {
     struct rig rig;
@@ -292,7 +292,8 @@ TEST(a_clock_that_is_said_to_be_right_is_taken_as_it_is) {
     rig_close(&rig);
 }
 
-/* Refused because of the clock, then switched off: it was closed cleanly all the same. */
+/* The handle was refused because of the clock, and then closed: that is a clean close all the
+ * same. */
 TEST(a_store_that_was_refused_for_its_clock_is_still_a_clean_one) {
     static const char boot[] = "00000000-0000-0000-0000-000000000000";
     char path[512], text[256], *at;
@@ -324,7 +325,7 @@ static void check_sum_refused(struct rig *rig) {
     CHECK_HAS(rig->error.text, "24 h in all are accepted");
 }
 
-/* Without operator action, a record that is done for 24 h must not run again before. */
+/* A record that is done for 24 h must not run again earlier unless an operator acts. */
 TEST(two_jumps_of_23_hours_are_not_both_accepted) {
     struct rig rig;
     int64_t high;
@@ -380,7 +381,7 @@ TEST(jumps_are_accepted_again_after_a_week_of_uptime) {
     rig_close(&rig);
 }
 
-/* A long window: no seven days hold more than one, wherever they begin. */
+/* The window slides: no seven days hold more than a day of jumps, wherever they begin. */
 TEST(no_seven_days_of_uptime_hold_more_than_a_day_of_jumps) {
     enum { HOURS = 60 * 24, WEEK = 7 * 24 };
     static int64_t taken[HOURS];
@@ -422,14 +423,14 @@ TEST(a_jump_that_was_set_right_and_comes_again_counts_once) {
         CHECK(is_kept(&rig));
         rig_clock_pass(ticks, 60000);
     }
-    ticks->wall += 23 * HOUR_MS; /* three more than ever */
+    ticks->wall += 23 * HOUR_MS; /* three hours more than ever */
     CHECK(is_kept(&rig));
     ticks->wall += 2 * HOUR_MS;
     check_sum_refused(&rig);
     rig_close(&rig);
 }
 
-/* While time stands still it is no reserve: what it falls behind counts when it is made up. */
+/* Time that stands still is no reserve: the store counts the lag when the clock makes it up. */
 TEST(a_jump_after_time_stood_still_counts_in_full) {
     struct rig rig;
 
@@ -445,7 +446,7 @@ TEST(a_jump_after_time_stood_still_counts_in_full) {
     rig_close(&rig);
 }
 
-/* Two clocks are never read at once; how far apart they are read is no jump. */
+/* Two clocks are never read at the same instant; the delay between the reads is no jump. */
 TEST(how_the_clocks_are_read_does_not_add_up) {
     struct rig rig;
 
@@ -462,7 +463,7 @@ TEST(how_the_clocks_are_read_does_not_add_up) {
     rig_close(&rig);
 }
 
-/* What the count outlives. */
+/* Events that the count of jumps survives. */
 
 static void again_after(const char *options, void (*meanwhile)(void), bool refused) {
     struct rig rig;
@@ -560,7 +561,7 @@ TEST(a_jump_while_it_was_closed_counts) {
     rig_close(&rig);
 }
 
-/* The release before this one knows no count: it reads what this one writes, and the other way. */
+/* The release before this one has no count: each of the two reads the other's files. */
 static void count_removed(void) {
     static const char *const folder = "store";
     struct raw raw;
@@ -572,7 +573,7 @@ static void count_removed(void) {
     raw_begin(&raw, rig_path(rig_folder(), folder), true);
     clock = raw_get(&raw, "meta", "clock", 5, &len);
     CHECK(clock != NULL);
-    CHECK_INT(len, 16); /* as that release reads it */
+    CHECK_INT(len, 16); /* the length that the release reads */
     free(clock);
     CHECK(mdb_dbi_open(raw.txn, "meta", 0, &meta) == 0);
     CHECK(mdb_del(raw.txn, meta, &name, NULL) == 0);
@@ -631,9 +632,9 @@ TEST(a_damaged_count_is_refused) {
     CHECK_HAS(rig.error.text, "the clock's record is damaged");
 }
 
-/* A machine that was started again. */
+/* Restarts of the machine. */
 
-/* The lease clock begins anew; so many hours went by. */
+/* The lease clock begins anew, `hours` later. */
 static void machine_restart(int64_t hours) {
     raw_boot_change(rig_path(rig_folder(), "store"));
     ticks->lease = 5000;
@@ -712,8 +713,8 @@ TEST(a_machine_that_starts_with_a_date_of_the_past_is_refused) {
     rig_close(&rig);
 }
 
-/* One process saw the clock two hours ahead, and only asked; the other comes after it was set
-   right. What the second does must not have expired for the first. */
+/* One process saw the clock two hours ahead, and only read; the other opens the store after the
+ * clock was set right. A record that the second finishes must not have expired for the first. */
 struct pair {
     const char *url;
     int go[2], said[2];
@@ -763,7 +764,7 @@ struct watcher {
     int go[2], said[2];
 };
 
-/* Looks at the store whenever it is told to, and says what came of it. */
+/* Asks the store for its time at each request, and reports the result. */
 static void look_on(void *data) {
     struct watcher *watcher = data;
     struct rig rig;
@@ -826,7 +827,7 @@ TEST(a_jump_that_several_processes_see_counts_once) {
     rig_close(&rig);
 }
 
-/* Which nothing has written down yet. */
+/* The jump is not yet written to the file. */
 TEST(a_jump_that_was_only_read_by_is_known_to_processes_that_open_later) {
     struct watcher watcher = {.url = url("sync=off")};
     struct rig rig;
@@ -851,7 +852,7 @@ static void accept(void *data) {
     rig_close(&rig);
 }
 
-/* The operator opens it once, in a process that writes nothing. */
+/* An operator's process opens the store with accept_clock, and writes nothing. */
 static void accepted_meanwhile(int64_t first, int64_t second) {
     struct watcher watcher = {.url = url("sync=off")};
     const char *accepting = url("sync=off&accept_clock=yes");
@@ -867,7 +868,7 @@ static void accepted_meanwhile(int64_t first, int64_t second) {
     rig_child_ok("accepting", accept, (void *)accepting);
     CHECK(watcher_sees(&watcher, false));
     CHECK_INT(store_time(&rig), ticks->wall);
-    ticks->wall += 23 * HOUR_MS; /* counted anew */
+    ticks->wall += 23 * HOUR_MS; /* the count starts anew */
     CHECK_INT(store_time(&rig), ticks->wall);
     ticks->wall += 2 * HOUR_MS;
     CHECK(!watcher_sees(&watcher, false));
@@ -901,7 +902,7 @@ TEST(what_the_operator_accepts_is_stored_although_nothing_else_is_written) {
     rig_close(&rig);
 }
 
-/* Whoever writes sweeps a little: a claim must not wait until everything is swept. */
+/* Each write sweeps a little: a claim must not wait until all expired records are swept. */
 TEST(what_a_write_sweeps_along_the_way_is_bounded) {
     struct rig rig;
     char name[16];
@@ -936,7 +937,7 @@ static void from_another_time(void *data) {
     if (pid == 0) {
         CHECK_INT(rig_refused(data, &err), IDEM_E_REFUSED);
         CHECK_HAS(err.text, "another time namespace");
-        _exit(0); /* a leak check would wait by a clock that stands elsewhere */
+        _exit(0); /* a leak check would wait by the other namespace's clock */
     }
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK_INT(status, 0);

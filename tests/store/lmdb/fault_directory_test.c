@@ -1,8 +1,8 @@
 /*
- * The folder and how it was left: folders that are none or cannot be written, a
- * store of a newer version, two ways to sync at once, a machine that went down
- * under sync=off. Each is a clear error that names what is wrong, and nothing
- * is changed by being refused.
+ * The store's directory in every state: a path that is no directory or cannot
+ * be written, a store of a newer version, two ways to sync at once, a machine
+ * that crashed under sync=off. Each is a clear error that names the fault, and
+ * a refusal changes nothing.
  */
 #include <fcntl.h>
 #include <grp.h>
@@ -51,7 +51,7 @@ static void state_read(char out[256]) {
     out[n] = '\0';
 }
 
-/* Folders. */
+/* Directories. */
 
 TEST(a_folder_that_is_a_file_is_refused) {
     struct idem_error err;
@@ -115,7 +115,7 @@ TEST(a_data_file_that_is_a_folder_is_refused) {
     CHECK_HAS(err.text, folder_of("store"));
 }
 
-/* Root may write anywhere: it becomes nobody first. */
+/* Root may write anywhere, so the child becomes the user `nobody` first. */
 static void become_nobody(void) {
     if (geteuid() != 0)
         return;
@@ -162,7 +162,7 @@ TEST(a_new_folder_in_one_that_may_not_be_written_is_refused_with_the_reason) {
     CHECK(chmod(rig_folder(), 0700) == 0);
 }
 
-/* Every file of the store in turn, the folder itself being writable. */
+/* Each file of the store in turn, in a directory that is writable. */
 TEST(a_file_that_may_not_be_written_is_refused_with_the_reason) {
     static const char *const names[] = {"data.mdb", "lock.mdb", "idem.lock", "idem.shared"};
     struct refusal refusal = {rig_url("store", NULL), folder_of("store"), "Permission denied",
@@ -170,7 +170,8 @@ TEST(a_file_that_may_not_be_written_is_refused_with_the_reason) {
 
     store_made(NULL);
     CHECK(chmod(rig_folder(), 0755) == 0);
-    CHECK(chmod(folder_of("store"), 0777) == 0); /* root alone refuses that */
+    CHECK(chmod(folder_of("store"), 0777) ==
+          0); /* root refuses a directory of this mode, other users do not */
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
             CHECK(chmod(rig_path(folder_of("store"), names[k]), k == i ? 0444 : 0666) == 0);
@@ -262,7 +263,7 @@ TEST(a_record_of_a_newer_version_is_refused_and_its_neighbours_are_not) {
     CHECK_INT(rig_claim(&rig, "kept", &claim), IDEM_E_VERSION);
     CHECK_HAS(rig.error.text, "newer version");
     CHECK_HAS(rig.error.text, folder_of("store"));
-    /* It is not damaged: who can read it may need it. */
+    /* The record is not damaged: a newer version may need it. */
     CHECK_INT(rig_run(&rig, &op, NULL, NULL), IDEM_E_VERSION);
     rig_once(&rig, "other", "x", 1);
     CHECK(rig_holds(&rig, "other", "x", 1));
@@ -343,7 +344,7 @@ TEST(the_way_to_sync_may_change_between_clean_closes) {
     CHECK_INT(rig_file_count(folder_of("store"), "data.mdb.lost"), 0);
 }
 
-/* A machine that went down. */
+/* A machine that crashed. */
 
 static void open_and_die(void *url) {
     struct idem *h = rig_handle(url);
@@ -356,7 +357,7 @@ static void die_with(const char *options) {
     CHECK_INT(rig_child(open_and_die, (void *)rig_url("store", options)), SIGKILL);
 }
 
-/* As if the machine had been started again since. */
+/* Changes the state as if the machine had restarted since. */
 static void boot_change(void) {
     char text[256], *boot;
 
@@ -426,7 +427,7 @@ TEST(an_accepted_loss_starts_empty_and_keeps_the_old_file) {
     accept_loss("sync=off&accept_loss=yes");
     CHECK_INT(rig_file_count(folder_of("store"), "data.mdb.lost"), 1);
     check_kept("sync=off");
-    /* What was set aside can still be looked at. */
+    /* The data file that accept_loss set aside can still be read. */
     lost_file(lost);
     CHECK(rename(lost, folder_of("store/data.mdb")) == 0);
     check_kept("sync=off");
@@ -442,7 +443,8 @@ TEST(a_second_loss_does_not_overwrite_what_the_first_one_set_aside) {
     }
 }
 
-/* Killed in its first open, before there was anything: only small files are there. */
+/* A process was killed during its first open, before there were records: the store has only
+ * small files. */
 TEST(a_first_open_that_was_killed_halfway_is_no_loss) {
     static const char *const names[] = {"idem.lock", "lock.mdb", "data.mdb"};
 
@@ -465,7 +467,7 @@ TEST(a_machine_that_went_down_under_sync_always_lost_nothing) {
     check_kept("sync=always");
 }
 
-/* The store was closed cleanly; somebody then fails to open it, and then the machine goes down. */
+/* The store was closed cleanly; a process then fails to open it, and then the machine crashes. */
 TEST(a_failed_open_does_not_make_a_clean_store_unclean) {
     struct idem_error err;
 

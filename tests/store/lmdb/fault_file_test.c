@@ -1,6 +1,6 @@
 /*
  * Damaged files: a clear error that names the file, the rest still readable,
- * and never a crash. Each case is opened in a child of its own, so that a
+ * and never a crash. Each case opens its file in a child of its own, so that a
  * SIGBUS or an abort is one failed case with a name.
  */
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ static void fill(void *url) {
     rig_close(&rig);
 }
 
-/* A closed store of RECORDS records under the test's folder; its path. */
+/* A closed store of RECORDS records under the test's directory; returns its path. */
 static const char *store_made(void) {
     static char path[512];
 
@@ -52,13 +52,13 @@ static const char *data_of(const char *folder) {
     return rig_path(folder, "data.mdb");
 }
 
-/* Judging what is left. */
+/* Judging the remains. */
 
 struct found {
     unsigned good, corrupt, lost;
 };
 
-/* Looks every record up. Wrong bytes and any error but IDEM_E_CORRUPT end the test. */
+/* Looks up every record. Wrong bytes, or any error but IDEM_E_CORRUPT, end the test. */
 static struct found records_judge(struct rig *rig) {
     static unsigned char result[12000];
     struct found found = {0};
@@ -88,7 +88,8 @@ static struct found records_judge(struct rig *rig) {
     return found;
 }
 
-/* Everything that walks over pages: may fail with IDEM_E_CORRUPT, must not crash. */
+/* Calls every operation that walks over pages: each may fail with IDEM_E_CORRUPT, but must not
+ * crash. */
 static void store_exercise(struct rig *rig) {
     struct idem_op stats = {.kind = IDEM_OP_STATS}, list = {.kind = IDEM_OP_LIST},
                    sweep = {.kind = IDEM_OP_SWEEP};
@@ -121,7 +122,7 @@ struct damage {
     int garbage;
 };
 
-/* Refused, or what can be read is right. */
+/* The store is refused, or the records that can be read are right. */
 static void damage_survive(void *data) {
     const struct damage *damage = data;
     struct rig rig;
@@ -221,7 +222,7 @@ TEST_IN(a_page_of_garbage_is_damage_and_not_a_crash, 300) {
 
 /* One record. */
 
-/* Flips one bit wherever the file has these bytes, old copies included. */
+/* Flips one bit at each place of the file that has these bytes, including old copies. */
 static unsigned bytes_spoil(const char *path, const unsigned char *bytes, size_t len) {
     size_t size = (size_t)rig_file_size(path);
     unsigned char *all = malloc(size + 1), *at;
@@ -289,7 +290,7 @@ TEST(a_flipped_bit_in_a_large_result_is_seen) {
     rig_close(&rig);
 }
 
-/* How many records of that state a list has. */
+/* The number of records of that state in a list. */
 static void listed_check(struct idem *h, enum idem_state state, size_t want) {
     static struct idem_entry entries[RECORDS];
     struct idem_filter filter = {.state = state};
@@ -332,7 +333,7 @@ TEST(the_list_shows_a_damaged_record_and_the_stats_leave_it_out) {
 
 /* Length. */
 
-/* Opens, if it lets itself be opened, and finds every record. */
+/* Opens the store, if it is accepted, and finds every record. */
 static void cut_survive(void *data) {
     const struct damage *damage = data;
     struct found found;
@@ -350,8 +351,8 @@ static void cut_survive(void *data) {
     rig_close(&rig);
 }
 
-/* Cut where nothing but free pages were lost is no damage; everything else must be refused, and
-   the file must be left as it was found. */
+/* A cut that removes only free pages is no damage. Any other cut must be refused, and leave the
+ * file unchanged. */
 TEST_IN(a_file_cut_short_anywhere_is_refused_or_lacks_nothing, 300) {
     const char *folder = store_made();
     char data[512], good[512];
@@ -403,7 +404,7 @@ TEST(a_file_of_two_pages_says_that_it_is_truncated) {
     check_refused(folder, "truncated");
 }
 
-/* Every key would be free again: as bad as any other cut. */
+/* Otherwise every key would be free again, so this is as bad as any other cut. */
 TEST(an_emptied_file_is_not_taken_for_a_new_store) {
     const char *folder = store_made();
 
@@ -450,7 +451,7 @@ static void open_and_find_all(void *url) {
     rig_close(&rig);
 }
 
-/* Nothing that matters is in these: they are made anew. */
+/* These files hold nothing that matters: the store makes them anew. */
 TEST(damaged_lock_and_shared_files_are_made_anew) {
     static const char *const names[] = {"lock.mdb", "idem.shared", "idem.lock"};
     const char *folder = store_made();

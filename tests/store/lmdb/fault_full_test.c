@@ -1,9 +1,9 @@
 /*
  * No more room, in the map or on the disk: a clear error that names the cause
- * and the store, what was acknowledged stays, what runs can be finished, and
- * room that is made is used. Never a SIGBUS.
+ * and the store. Acknowledged records stay, runs can be finished, and new room
+ * is used. Never a SIGBUS.
  *
- * A full disk is a small tmpfs in a mount namespace of the test's own; where
+ * The full disk is a small tmpfs in a mount namespace of the test's own; where
  * that is not allowed these tests are skipped.
  */
 #include <fcntl.h>
@@ -26,12 +26,12 @@
 struct filled {
     struct rig rig;
     struct rig_claim held[HELD];
-    unsigned next, n;     /* the next to try; how many were acknowledged */
-    unsigned acked[MANY]; /* which */
-    int rc;               /* why it stopped */
+    unsigned next, n;     /* the next number to try; the count of acknowledged ones */
+    unsigned acked[MANY]; /* the acknowledged numbers */
+    int rc;               /* the code that ended the filling */
 };
 
-/* One at a time: it is large. */
+/* Static, because it is large. */
 static struct filled filled;
 
 static void result_make(unsigned i, unsigned char out[RESULT_LEN]) {
@@ -48,8 +48,8 @@ static void held_take(struct filled *f) {
     }
 }
 
-/* One more record: 0, or the code of what was refused. A claim whose finish was refused is given
-   back, if there is room for that; its name is not used again. */
+/* Stores one more record; returns 0, or the code of the refusal. A claim whose finish was
+ * refused is released, if there is room for that; its name is not used again. */
 static int fill_one(struct filled *f) {
     unsigned char result[RESULT_LEN];
     struct rig_claim claim;
@@ -193,7 +193,7 @@ TEST(a_full_map_is_empty_again_when_its_records_have_expired) {
     rig_close(&f->rig);
 }
 
-/* However much is asked for: what cannot be done in one step is left for the next. */
+/* A sweep of any size works: the part that does not fit into one step is left for the next. */
 TEST(a_full_map_can_be_swept_in_large_steps) {
     struct filled *f = &filled;
     struct rig_clock *clock = rig_clock_new();
@@ -208,7 +208,7 @@ TEST(a_full_map_can_be_swept_in_large_steps) {
     rig_close(&f->rig);
 }
 
-/* What has expired is swept before anybody is refused. */
+/* Expired records are swept before a claim is refused. */
 TEST(a_claim_finds_room_as_soon_as_records_have_expired) {
     struct filled *f = &filled;
     struct rig_clock *clock = rig_clock_new();
@@ -251,7 +251,7 @@ static int token_issue(struct rig *rig, unsigned i) {
     return rig_run(rig, &op, NULL, NULL);
 }
 
-/* Whatever fills it, the room that is kept for finishes is left alone. */
+/* An operation that fills the map leaves the room that is reserved for finishes free. */
 static void full_of(int (*one)(struct rig *rig, unsigned i)) {
     struct filled *f = &filled;
     struct rig_clock *clock = rig_clock_new();
@@ -344,7 +344,7 @@ static void map_write(const char *path, const char *text) {
     }
 }
 
-/* A tmpfs of so many KiB at `path`, seen by this process and its children only. */
+/* A tmpfs of `kib` KiB at `path`, which only this process and its children see. */
 static bool disk_mount(const char *path, unsigned kib) {
     char options[64], uid[64], gid[64];
     bool root = geteuid() == 0;
@@ -372,7 +372,7 @@ static void disk_try(void *data) {
 static char disk_path[512];
 static pid_t disk_owner;
 
-/* Before the folder is removed. Children leave it alone. */
+/* Runs before the directory is removed. Children leave the mount alone. */
 static void disk_unmount(void) {
     if (disk_owner == getpid())
         (void)umount2(disk_path, MNT_DETACH);
@@ -387,7 +387,7 @@ static const char *disk_new(unsigned kib) {
     return disk_path;
 }
 
-/* Takes all that is left but `spare` bytes. */
+/* Fills the disk except for `spare` bytes. */
 static void ballast_take(const char *disk, size_t spare) {
     static const char block[4096];
     int fd = open(rig_path(disk, "ballast"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -447,7 +447,8 @@ TEST(a_full_disk_loses_nothing_with_sync_always) {
     full_disk_case("sync=always");
 }
 
-/* Not a byte is left, or a few pages: each file of the store meets its turn. */
+/* The disk has no byte left, or a few pages, so that each file of the store is once the one that
+ * fails. */
 static void open_full(void *data) {
     struct rig rig;
     int rc = rig_try(&rig, data, NULL);
@@ -542,7 +543,7 @@ TEST(a_store_on_a_disk_that_filled_up_meanwhile_is_opened_or_refused_and_keeps_e
     }
 }
 
-/* A limit on the file's size. */
+/* The limit on a file's size. */
 
 static void limit_set(rlim_t bytes) {
     struct rlimit limit = {bytes, RLIM_INFINITY};

@@ -1,6 +1,6 @@
 /*
- * What others do to a store that is open: processes that are stopped at the
- * wrong moment, files that are removed, replaced or moved, a second machine.
+ * Outside influences on an open store: processes that are stopped at the wrong
+ * moment, files that are removed, replaced or moved, a second machine.
  */
 #include <fcntl.h>
 #include <lmdb.h>
@@ -13,7 +13,7 @@
 #include "store/lmdb/lmdb_store.h"
 #include "test.h"
 
-/* The first to ask makes it; children of this process mean the same one. */
+/* The first call makes the path; children of this process use the same one. */
 static const char *folder(void) {
     static char path[256];
 
@@ -50,7 +50,7 @@ static void kept(void *data) {
     idem_close(h);
 }
 
-/* A child that has done something and then stands still; killed by the caller. */
+/* A child that runs `fn` and then stands still; the caller kills it. */
 static pid_t stand_still(void (*fn)(int ready_fd)) {
     int ready[2];
     char byte;
@@ -76,7 +76,7 @@ static void gone(pid_t pid) {
     CHECK(waitpid(pid, NULL, 0) == pid);
 }
 
-/* As a process that was stopped while it opened the store. */
+/* Holds the lock of a process that was stopped while it opened the store. */
 static void in_the_door(int ready_fd) {
     struct flock door = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     int fd = open(rig_path(folder(), "idem.lock"), O_RDWR);
@@ -85,7 +85,7 @@ static void in_the_door(int ready_fd) {
     CHECK_INT(write(ready_fd, "", 1), 1);
 }
 
-/* The waits as documented; each test below shortens those that it sits out. */
+/* The waits are those of the documents; each test below shortens the ones that it waits for. */
 TEST(others_are_waited_for_as_long_as_the_documents_say) {
     CHECK_INT(rig_documented.door, 10);
     CHECK_INT(rig_documented.stop, 10);
@@ -110,7 +110,7 @@ TEST(a_process_that_stands_in_the_door_is_not_waited_for_without_end) {
     kept(NULL);
 }
 
-/* As a process that was stopped inside a write transaction. */
+/* Stands inside a write transaction like a stopped process. */
 static void writing(int ready_fd) {
     struct idem *h = rig_handle(url());
     MDB_env *env;
@@ -123,7 +123,7 @@ static void writing(int ready_fd) {
     CHECK_INT(write(ready_fd, "", 1), 1);
 }
 
-/* Opens, replays, and gives up on a claim after its time. */
+/* Opens the store, replays, and gives up a claim after its timeout. */
 static void beside_a_writer(void *data) {
     struct idem_options patient = {.op_timeout_ms = 120000}, hasty = {.op_timeout_ms = 300};
     struct idem *h, *other;
@@ -139,13 +139,13 @@ static void beside_a_writer(void *data) {
     idem_close(h);
 }
 
-/* Closing waits for what is being written; nobody waits for the closing. */
+/* Closing waits for pending writes; nothing waits for the closing. */
 static void *close_it(void *h) {
     idem_close(h);
     return NULL;
 }
 
-/* One that has a claim which waits for the writer. */
+/* A handle with a claim that waits for the writer. */
 static struct idem *waiting(void) {
     struct idem_options options = {.op_timeout_ms = 300};
     enum idem_verdict verdict;
@@ -166,7 +166,7 @@ static void close_beside_a_writer(void *data) {
     pid_t pid;
 
     CHECK(pthread_create(&thread, NULL, close_it, h) == 0);
-    rig_sleep(100); /* sleep: until it closes, which nothing shows; earlier is right, too */
+    rig_sleep(100); /* sleep: until the thread closes, which nothing shows; earlier is right, too */
     pid = fork();
     CHECK(pid >= 0);
     if (pid == 0)
@@ -196,7 +196,7 @@ static void close_in_vain(void *data) {
 }
 
 static void replay_beside_a_writer(void *data) {
-    kept(data); /* the writer still stands */
+    kept(data); /* the writer still blocks */
 }
 
 TEST(closing_beside_a_stopped_writer_holds_up_neither_forks_nor_other_stores) {
@@ -223,12 +223,12 @@ TEST(beside_a_process_stopped_while_it_wrote_a_store_opens_and_replays) {
     rig_child_ok("after it", kept, NULL);
 }
 
-/* What is answered when the files are not those that were opened. */
+/* Checks the response when the files are no longer those that were opened. */
 static void check_gone(struct idem *h) {
     struct idem_error err;
     enum idem_verdict verdict;
 
-    rig_sleep(20); /* sleep: it is looked for every few ms */
+    rig_sleep(20); /* sleep: the store checks its files every few ms */
     CHECK_INT(rig_call(h, "new", "x", 1, &verdict, &err), IDEM_E_REFUSED);
     CHECK_HAS(err.text, "data.mdb");
     CHECK_HAS(err.text, "removed, replaced or moved");
@@ -278,7 +278,7 @@ TEST(locks_that_were_removed_are_noticed) {
         enum idem_verdict verdict;
 
         CHECK(unlink(rig_path(folder(), names[i])) == 0);
-        rig_sleep(20); /* sleep: it is looked for every few ms */
+        rig_sleep(20); /* sleep: the store checks its files every few ms */
         CHECK_INT(rig_call(h, "new", "x", 1, &verdict, &err), IDEM_E_REFUSED);
         CHECK_HAS(err.text, "removed, replaced or moved");
         idem_close(h);
@@ -311,7 +311,7 @@ static void boot_change(void *data) {
     raw_boot_change(folder());
 }
 
-/* Who has it open says another boot: file locks that reach over a network tell us so. */
+/* A process of another boot has the store open, as file locks that reach over a network show. */
 TEST(a_store_that_is_open_on_another_machine_is_refused) {
     struct idem *h = opened();
 
@@ -321,7 +321,7 @@ TEST(a_store_that_is_open_on_another_machine_is_refused) {
     idem_close(h);
 }
 
-/* They wait for patience that runs out. */
+/* The tests mostly wait for timeouts, so several run at a time. */
 int main(int argc, char **argv) {
     test_at_a_time = 4;
     return test_main(argc, argv);

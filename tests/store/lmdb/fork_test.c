@@ -1,7 +1,7 @@
 /*
- * Forks: a handle does not survive one and says so, closing it in the child
- * harms nothing in the parent, and a child opens its own. One process has one
- * environment per path, however many threads open and close it.
+ * Forks: a handle does not survive one and reports that, closing it in the
+ * child does not harm the parent, and a child opens a handle of its own. One
+ * process has one environment per path, however many threads open and close it.
  */
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -72,7 +72,7 @@ static void use_inherited(void *data) {
     check_operators_refused(in->h);
     idem_close(in->h);
     idem_guard_free(in->guard);
-    _exit(0); /* what LMDB has of the parent's cannot be freed here */
+    _exit(0); /* the child cannot free LMDB's memory, which is the parent's */
 }
 
 TEST(an_inherited_handle_answers_fork_to_every_call) {
@@ -95,7 +95,7 @@ static void leave_inherited(void *data) {
     (void)data;
 }
 
-/* A child of a child, and one that never closes anything. */
+/* A grandchild, and a child that never closes the handle. */
 static void use_in_grandchild(void *data) {
     rig_child_ok("grandchild", use_inherited, data);
 }
@@ -157,7 +157,7 @@ static void host_turn(struct host *host, int max_ms) {
     }
 }
 
-/* What the call-backs saw: a verdict or a code; 0: nothing yet. */
+/* The results that the callbacks received: a verdict or a code; 0: none yet. */
 struct seen {
     int claimed, finished;
 };
@@ -196,7 +196,8 @@ struct shared {
     struct seen *seen;
 };
 
-/* In the child: nothing is acknowledged, and the parent's loop is not eaten from. */
+/* In the child no operation is acknowledged, and the child takes no events from the parent's
+ * loop. */
 static void finish_inherited(void *data) {
     struct shared *shared = data;
     struct seen *seen = shared->seen;
@@ -210,7 +211,7 @@ static void finish_inherited(void *data) {
     idem_claim_free(shared->claim);
     idem_close(shared->host->h);
     CHECK_INT(seen->finished, 0);
-    _exit(0); /* what LMDB has of the parent's cannot be freed here */
+    _exit(0); /* the child cannot free LMDB's memory, which is the parent's */
 }
 
 TEST(an_inherited_claim_answers_fork_to_every_finish) {
@@ -237,13 +238,13 @@ static void close_inherited(void *data) {
     idem_close(((struct host *)data)->h);
 }
 
-/* The child turns a loop that it should not have, until it is killed. */
+/* The child turns the parent's loop, which it must not do, until it is killed. */
 static void turn_inherited(void *data) {
     for (;;)
         host_turn(data, 10);
 }
 
-/* With sync=always the answers come by a descriptor, and with a waiter so do the wake-ups. */
+/* With sync=always the responses come by a descriptor, and with a waiter so do the wake-ups. */
 static void parent_goes_on(void (*meanwhile)(void *data)) {
     struct host host;
     struct seen runs = {0}, waits = {0};
@@ -258,7 +259,7 @@ static void parent_goes_on(void (*meanwhile)(void *data)) {
     for (unsigned i = 0; i < 20; i++)
         host_turn(&host, 10);
     child = rig_spawn(meanwhile, &host);
-    rig_sleep(100); /* sleep: the child does what it does; any moment will do */
+    rig_sleep(100); /* sleep: the child turns meanwhile; any moment will do */
     CHECK_INT(idem_claim_done(run, 0, "x", 1, on_finished, &runs), 0);
     WAIT_UNTIL((host_turn(&host, 10), runs.finished != 0 && waits.claimed != 0));
     CHECK_INT(runs.finished, 1);
@@ -278,7 +279,7 @@ TEST(a_loop_that_a_child_goes_on_turning_goes_on_in_the_parent) {
     parent_goes_on(turn_inherited);
 }
 
-/* Children that open their own. */
+/* Children that open handles of their own. */
 
 static void child_opens_its_own(void *url) {
     struct idem *h = rig_handle(url);
@@ -311,7 +312,7 @@ static void open_and_close(void *url) {
     idem_close(h);
 }
 
-/* The child has copies of the parent's descriptors, and with them its locks. */
+/* The child has copies of the parent's descriptors, and so of its locks. */
 TEST(a_child_that_lives_on_does_not_keep_the_store_from_others) {
     struct idem *h = rig_handle(rig_url("store", "sync=off"));
     int ends[2], status;

@@ -1,9 +1,9 @@
 /*
- * The file does not grow without end. The key set is turned over many times
- * under an injected clock, with nothing but the sweep that runs along with the
- * writes; after the first rounds the file and the pages in use stay as they
- * are. So do they when a process dies while it reads, and for each kind of
- * thing that is stored.
+ * The file does not grow without end. The test replaces the set of keys many
+ * times under an injected clock, with no other sweep than the one that each
+ * write does. After the first rounds the size of the file and the number of
+ * used pages stay as they are. The same holds when a process dies while it
+ * reads, and for each kind of item in the store.
  */
 #include <sys/wait.h>
 
@@ -12,9 +12,9 @@
 #include "test.h"
 
 #define ROUNDS 20
-#define SETTLED 4 /* rounds until it has its size */
+#define SETTLED 4 /* rounds until the file has its final size */
 #define TTL_MS 60000
-/* A round takes as long as a record may be remembered, the index's grace included. */
+/* A round takes as long as a record may be kept, the index's grace included. */
 #define ROUND_MS (2 * TTL_MS + 2000)
 
 struct load {
@@ -23,7 +23,7 @@ struct load {
     unsigned per_round, next;
     off_t size[ROUNDS + 1];
     uint64_t used[ROUNDS + 1];
-    /* One step of the load: the i-th thing of all. */
+    /* One step of the load, for the i-th item of all rounds. */
     void (*step)(struct load *load, unsigned i);
 };
 
@@ -75,7 +75,7 @@ static void load_run(struct load *load) {
     check_steady(load);
 }
 
-/* What is left is what the last round and a half left behind. */
+/* The items left are at most those of the last round and a half. */
 static void check_left(const struct load *load, const char *table, unsigned each) {
     size_t left = raw_count(store_folder(), table);
 
@@ -126,7 +126,7 @@ TEST_IN(results_of_all_sizes_do_not_grow_the_file, 600) {
     check_left(&load, "expiry", 1);
 }
 
-/* One name in two places, at the same moment: each must be swept. */
+/* One name under two prefixes, at the same moment: both records must be swept. */
 static void step_two_prefixes(struct load *load, unsigned i) {
     static const char *const prefixes[] = {"order:", "pay:"};
     char name[32];
@@ -148,7 +148,7 @@ TEST_IN(one_key_under_two_prefixes_is_swept_under_both, 600) {
     check_left(&load, "expiry", 2);
 }
 
-/* Runs that nobody finishes go when their hold is over. */
+/* Runs that never finish are removed when their hold is over. */
 static void step_vanish(struct load *load, unsigned i) {
     char name[32];
 
@@ -186,14 +186,14 @@ TEST_IN(tokens_that_nobody_uses_do_not_grow_the_file, 600) {
     check_left(&load, "records", 1);
 }
 
-/* A reader that died. */
+/* A reader that dies. */
 
 struct reader {
     const char *folder;
     int ready;
 };
 
-/* Reads, says so, and waits to be killed. */
+/* Reads, reports that it does, and waits to be killed. */
 static void read_for_ever(void *data) {
     const struct reader *reader = data;
     struct raw raw;
@@ -230,13 +230,14 @@ TEST_IN(a_reader_that_was_killed_does_not_hold_pages_for_ever, 600) {
             reader_kill_in_the_middle();
     }
     check_steady(&load);
-    /* Nor long enough to matter: at full load a minute of it is more than the map. */
+    /* A dead reader must not hold back pages for long: at full load one minute needs more than the
+     * map. */
     CHECK(load.size[4] <= load.size[1] + 2 * (2 << 20));
     rig_close(&load.rig);
     check_left(&load, "records", 1);
 }
 
-/* Writers that died. */
+/* Writers that die. */
 
 struct dying {
     const char *url;
@@ -244,7 +245,7 @@ struct dying {
     unsigned first;
 };
 
-/* What it keeps in memory dies with it. */
+/* The state that the writer keeps in memory dies with it. */
 static void write_and_die(void *data) {
     const struct dying *dying = data;
     struct idem_clock calls = rig_clock_calls(dying->clock);
@@ -323,7 +324,7 @@ TEST_IN(one_lock_taken_for_ever_has_one_entry, 600) {
     CHECK_INT(raw_count(store_folder(), "expiry"), 1);
 }
 
-/* Everything that an operator and a failing run do to one record. */
+/* Every operation that an operator and a failing run can do to one record. */
 static void step_settle(struct load *load, unsigned i) {
     struct idem_record_key key = rig_key(IDEM_NAME_RECORD, load->rig.prefix, "one");
     struct idem_op settle = {.kind = IDEM_OP_SETTLE, .key = key},
@@ -356,7 +357,7 @@ TEST_IN(settling_and_forgetting_one_key_leaves_one_entry_at_most, 600) {
     CHECK_INT(raw_count(store_folder(), "expiry"), raw_count(store_folder(), "records"));
 }
 
-/* A key that comes back each time it has expired, before the sweep saw it or after. */
+/* A key that returns each time after it has expired, before it is swept or after. */
 static void step_expired(struct load *load, unsigned i) {
     rig_clock_pass(load->clock, i % 2 == 0 ? TTL_MS : 3 * TTL_MS);
     rig_once(&load->rig, "one", "x", 1);
@@ -396,7 +397,7 @@ TEST_IN(nonces_do_not_grow_the_file, 600) {
     check_left(&load, "expiry", 1);
 }
 
-/* Many that are used twice, and one that is used all the time. */
+/* Many nonces that are used twice, and one that is used all the time. */
 static void step_counter(struct load *load, unsigned i) {
     struct idem_op op = {.kind = IDEM_OP_COUNT};
     char name[32];

@@ -1,10 +1,10 @@
 /*
  * kill -9 of a writer at any moment leaves a usable store and no lost
- * acknowledged write: several processes work on shared keys and write a
- * history, one after the other is killed, now and then all at once, and new
- * ones take their places. Afterwards every acknowledged result is there to the
- * byte, the store's own counts agree, the history is one that the design
- * allows, and nothing is left lying about.
+ * acknowledged write. Several processes work on shared keys and write a
+ * history; one after the other is killed, now and then all at once, and new
+ * ones take their places. Afterwards every acknowledged result is there byte
+ * for byte, the store's own counts agree, the history is one that the design
+ * allows, and no stray files are left.
  *
  * The schedule of kills follows from a seed, which is printed; IDEM_SEED
  * replays it. IDEM_LONG=1 kills hundreds.
@@ -21,9 +21,9 @@
 #include "wait.h"
 
 #define WORKERS 4
-#define SPREAD_MS 70 /* between two kills: up to so long */
+#define SPREAD_MS 70 /* the longest time between two kills */
 #define RUNS_LEAST ((size_t)10 * WORKERS)
-#define ACKNOWLEDGED " said=done ack=ack ." /* in a line of the log */
+#define ACKNOWLEDGED " said=done ack=ack ." /* the longest line of the log */
 
 static char program[512];
 
@@ -39,7 +39,7 @@ struct storm {
 
 static uint64_t seed_choose(void) {
     const char *said = getenv("IDEM_SEED");
-    uint64_t seed = 1; /* the short form is the same each time */
+    uint64_t seed = 1; /* a fixed seed, so that the short form is the same each time */
 
     if (said != NULL)
         seed = strtoull(said, NULL, 10);
@@ -54,7 +54,7 @@ static void worker_start(struct storm *storm, unsigned i) {
 
     snprintf(seed, sizeof(seed), "%" PRIu64, rig_random(&storm->random));
     fflush(NULL);
-    kill_worker_defer(SIG_BLOCK); /* until it can be told to stop */
+    kill_worker_defer(SIG_BLOCK); /* until the worker handles SIGTERM */
     storm->pids[i] = fork();
     CHECK(storm->pids[i] >= 0);
     if (storm->pids[i] > 0) {
@@ -66,7 +66,7 @@ static void worker_start(struct storm *storm, unsigned i) {
     _exit(127);
 }
 
-/* A worker that ended by itself has found something wrong, and has said what. */
+/* A worker that ended by itself has found a fault, and has printed it. */
 static void worker_kill(struct storm *storm, unsigned i, int log) {
     char actor[24];
     int status;
@@ -100,14 +100,16 @@ static void storm_begin(struct storm *storm, const char *sync, const char *recov
         worker_start(storm, i);
 }
 
-/* Out of breath for longer than a lease: others take over, and are not disturbed later. */
+/* Stops a worker for longer than a lease: others take over, and the worker does not disturb them
+ * later. */
 static void worker_stall(struct storm *storm, unsigned i) {
     CHECK(kill(storm->pids[i], SIGSTOP) == 0);
     rig_sleep(KILL_LEASE_MS * 2); /* sleep: for longer than a lease */
     CHECK(kill(storm->pids[i], SIGCONT) == 0);
 }
 
-/* Kills at random moments; one time in eight everybody, so that the store is left alone. */
+/* Kills at random moments; one time in eight it kills all workers, so that no process has the
+ * store open. */
 static void storm_rage(struct storm *storm, unsigned kills) {
     int log = history_open(storm->log);
 
@@ -146,7 +148,8 @@ static size_t lines_with(const char *path, const char *words) {
     return n;
 }
 
-/* Enough for check_history(): where all is slow, many were killed before they had begun. */
+/* Enough work for check_history(): on a slow machine many workers were killed before they had
+ * begun. */
 static bool has_worked(const struct storm *storm) {
     return lines_with(storm->log, ACKNOWLEDGED) > storm->kills &&
            lines_with(storm->log, " verdict=run ") > RUNS_LEAST &&
@@ -163,7 +166,7 @@ static void storm_end(struct storm *storm) {
         CHECK(waitpid(storm->pids[i], &status, 0) == storm->pids[i]);
         CHECK_INT(status, 0);
     }
-    rig_sleep(KILL_LEASE_MS + 50); /* sleep: no lease is live any more */
+    rig_sleep(KILL_LEASE_MS + 50); /* sleep: no lease is live after this */
 }
 
 /* Afterwards. */
@@ -185,7 +188,7 @@ static void check_result(struct idem *h, const char *key, const char *owner) {
     idem_entry_release(&entry);
 }
 
-/* Every done that was acknowledged, by the log; their number. */
+/* Checks every acknowledged done of the log; returns their number. */
 static size_t check_acknowledged(struct idem *h, const char *path) {
     FILE *log = fopen(path, "re");
     char line[512], key[64], owner[64];
@@ -224,7 +227,7 @@ static void check_counts(struct idem *h, size_t acknowledged) {
     CHECK_INT(stats.uncertain, uncertain);
     CHECK_INT(stats.running, states[IDEM_RUNNING] - uncertain);
     CHECK_INT(stats.running, 0);
-    /* A done whose answer was lost with its process is there too. */
+    /* It also counts a done whose response was lost with its process. */
     CHECK(stats.done >= acknowledged);
 }
 
@@ -234,7 +237,7 @@ static void check_history(const struct storm *storm, size_t acknowledged) {
     if (history_check_file(storm->log, stderr, &sum) != 0) {
         char kept[64];
 
-        /* For who wants to look: the folder goes with the test. */
+        /* Keeps a copy of the log, because the directory goes with the test. */
         snprintf(kept, sizeof(kept), "/tmp/idem-kill-test.%ld.log", (long)getpid());
         rig_file_copy(storm->log, kept);
         fprintf(stderr, "# the whole history is in %s\n", kept);
@@ -247,7 +250,7 @@ static void check_history(const struct storm *storm, size_t acknowledged) {
     CHECK(acknowledged > storm->kills);
 }
 
-/* What a store has when nobody has it open, and nothing else. */
+/* A store that no process has open has these files, and no others. */
 static void check_tidy(const char *folder) {
     CHECK_INT(rig_file_count(folder, "wake."), 0);
     CHECK_INT(rig_file_count(folder, ""), 5);
@@ -270,7 +273,8 @@ static int64_t wall_later(void *data) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 40 * DAY_MS;
 }
 
-/* Forty days later: whatever the dead had not got round to write, nothing stays for ever. */
+/* Forty days later: records whose index the killed processes had not yet written do not stay for
+ * ever. */
 static void check_all_expires(const char *url, const char *folder) {
     struct idem_clock later = {lease_later, wall_later, NULL};
     struct idem_op op = {.kind = IDEM_OP_SWEEP, .in.sweep.max = 100};

@@ -1,7 +1,6 @@
 /*
- * The worker. Ends with 0 when it was told to stop (SIGTERM), with 2 where the
- * store gave an answer that it must not give: an error, while the store is
- * there and has room.
+ * The worker. Exits with 0 on SIGTERM, and with 2 if the store gave a wrong
+ * response: an error, while the store is there and has room.
  */
 #include "kill_worker.h"
 
@@ -20,12 +19,13 @@
 #define THREADS 3
 #define CALLS_PER_OPEN 40
 
-/* Keys come into use one after the other, so that there is always something to run. */
+/* New keys come into use at intervals, so that there is always something to run. */
 #define KEY_EVERY_NS 400000
 #define KEYS_OPEN 12
-#define KEYS_RECENT 2500 /* about as old as a lease is long, and older */
+#define KEYS_RECENT 2500 /* keys whose age is about one lease and more */
 
-/* A few are wanted by everybody and take their time: there runs are caught in the middle. */
+/* All workers want these few keys, and their runs take long: so kills happen in the middle of
+ * runs. */
 #define HOT_EVERY_NS 700000000
 #define HOT_KEYS 6
 
@@ -89,7 +89,7 @@ static const char *said_word(enum idem_result says) {
     return words[says];
 }
 
-/* What is about to happen is written down before it does. */
+/* The effect is logged before it happens. */
 static enum idem_result effect(struct idem_run *run, void *data) {
     struct call *call = data;
     unsigned char result[KILL_RESULT_MAX];
@@ -101,7 +101,7 @@ static enum idem_result effect(struct idem_run *run, void *data) {
              idem_run_attempt(run));
     note(call->worker, call->key, "claimed", names);
     if (call->sleep_ms > 0)
-        rig_sleep(call->sleep_ms); /* sleep: as long as the work takes */
+        rig_sleep(call->sleep_ms); /* sleep: the duration of the work */
     if (idem_run_cancelled(run)) {
         call->says = IDEM_RESULT_UNKNOWN;
     } else {
@@ -157,7 +157,7 @@ static void call_make(struct call *call) {
     idem_outcome_release(&out);
 }
 
-/* A new key mostly, or one that others have had. */
+/* A new key mostly, or one that other calls have used. */
 static void key_choose(struct call *call, uint64_t *random) {
     uint64_t age = (uint64_t)(history_now() - call->worker->start);
     uint64_t newest = age / KEY_EVERY_NS, dice = rig_random(random) % 100, key;
@@ -177,7 +177,7 @@ static void key_choose(struct call *call, uint64_t *random) {
     snprintf(call->key, sizeof(call->key), "k%" PRIu64, key);
 }
 
-/* Mostly done, at once; some say otherwise, some take longer than their lease. */
+/* Mostly done, at once; some calls have another result, some take longer than their lease. */
 static void call_choose(struct call *call, uint64_t *random) {
     uint64_t dice;
 
@@ -210,7 +210,7 @@ static void *thread_main(void *data) {
     return NULL;
 }
 
-/* Open, work, close, again. */
+/* Opens the store, works, closes it, and again. */
 
 static void worker_open(struct worker *w) {
     struct idem_policy policy = {

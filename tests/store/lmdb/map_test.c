@@ -1,7 +1,8 @@
 /*
  * How data.mdb is mapped with sync=off: for writing, with every page allocated
- * before it is mapped, and longer step by step, by whichever process needs it
- * first. Where allocating promises nothing it is written to as with sync=always.
+ * before it is mapped, and extended step by step by the process that first
+ * needs more. Where an allocation guarantees nothing, the store writes as with
+ * sync=always.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,13 +29,13 @@
 #define OPENERS 2
 #define PER_WRITER 30
 #define PER_OPENER 60
-#define LOCK_LENGTH 2 /* the byte of idem.lock, as state.c has it */
+#define LOCK_LENGTH 2 /* the offset of the byte of idem.lock, as in state.c */
 
 static const char *data_path(void) {
     return rig_path(rig_path(rig_folder(), "store"), "data.mdb");
 }
 
-/* Of the parent's folder: a child has its own. */
+/* A URL in the parent's directory: a child has its own directory. */
 static char store_url[512];
 
 static const char *url_make(const char *name) {
@@ -49,7 +50,7 @@ static bool is_allocated(const char *path) {
     return (off_t)st.st_blocks * 512 >= st.st_size;
 }
 
-/* How this process has mapped that file: "rw-s" or "r--s". */
+/* The access of this process's mapping of the file: "rw-s" or "r--s". */
 static void mapped_how(const char *path, char out[5]) {
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[1024];
@@ -118,7 +119,7 @@ static void write_twenty(void *data) {
     rig_close(&rig);
 }
 
-/* LMDB would cut it to the length that this process knows. */
+/* LMDB would cut the file to the length that this process knows. */
 TEST(a_process_that_is_behind_takes_the_length_over) {
     struct rig rig;
     off_t size;
@@ -182,10 +183,10 @@ TEST(processes_that_lengthen_it_and_open_it_at_once_lose_nothing) {
     rig_close(&rig);
 }
 
-/* Another process that makes the file longer at moments that are chosen here. */
+/* Another process, which extends the file at moments that the test chooses. */
 
 static int other_go[2], other_done[2];
-static unsigned opening_meets, reading_meets; /* how often it is still to be met */
+static unsigned opening_meets, reading_meets; /* how many more times the file is extended then */
 
 static void other_main(void *data) {
     struct rig rig;
@@ -234,7 +235,7 @@ static void other_meet(unsigned *left) {
     NEED(write(other_go[1], "g", 1) == 1 && read(other_done[0], &byte, 1) == 1);
 }
 
-/* Called by who opens, when it has mapped the file and not yet read it. */
+/* LMDB calls this while it opens, after it has mapped the file and before it reads it. */
 int mdb_reader_check(MDB_env *env, int *dead) {
     int (*real)(MDB_env * env, int *dead) = dlsym(RTLD_NEXT, "mdb_reader_check");
 
@@ -262,7 +263,7 @@ TEST(who_opens_it_while_another_lengthens_it_takes_the_length_over) {
     rig_close(&rig);
 }
 
-/* While it is small each result of some size lengthens it, and there may be many who write. */
+/* While the file is small, each larger result extends it, and many processes may write. */
 TEST(a_length_that_changes_again_and_again_is_taken_over) {
     pid_t pid = other_start();
     struct rig rig;
@@ -284,7 +285,7 @@ static void open_refused(void *data) {
     NEED(strstr(rig.error.text, "another process has been changing the length") != NULL);
 }
 
-/* A process that was stopped while it changed the length. */
+/* A process that was stopped while it extended the file. */
 TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
     struct flock lock = {.l_type = F_WRLCK, .l_start = LOCK_LENGTH, .l_len = 1};
     struct rig_claim claim;
@@ -316,8 +317,8 @@ TEST(a_length_that_another_holds_is_an_error_and_not_a_hang) {
 
 static atomic_bool map_refused, map_slow;
 
-/* Both names that a library may have been compiled for. sleep: for as long as a thread may take to
-   run into the gap; none is right, too. */
+/* A library may have been compiled for either name. sleep: for as long as a thread may take to
+ * run into the gap; none is right, too. */
 #define MMAP(function, symbol)                                                                     \
     void *function(void *at, size_t len, int prot, int flags, int fd,                              \
                    int64_t from) __asm__(symbol);                                                  \
@@ -326,14 +327,14 @@ static atomic_bool map_refused, map_slow;
             errno = ENOMEM;                                                                        \
             return MAP_FAILED;                                                                     \
         }                                                                                          \
-        if (map_slow && fd >= 0) /* sleep: a machine that takes its time */                        \
+        if (map_slow && fd >= 0) /* sleep: a slow machine */                                       \
             rig_sleep(400);                                                                        \
         return (void *)syscall(SYS_mmap, at, len, prot, flags, fd, from);                          \
     }
 MMAP(mmap_seen, "mmap")
 MMAP(mmap64_seen, "mmap64")
 
-/* LMDB has unmapped the old length by then. */
+/* LMDB has already unmapped the old length at this point. */
 TEST(a_length_that_cannot_be_mapped_is_an_error_until_it_is_opened_again) {
     static const char large[BIG];
     struct rig_claim claim;
@@ -362,8 +363,8 @@ TEST(a_length_that_cannot_be_mapped_is_an_error_until_it_is_opened_again) {
     rig_close(&rig);
 }
 
-/* Threads with handles of their own share the map: one has looked at the records and is about to
-   write, when the other has unmapped the old length and not yet mapped the new one. */
+/* Threads with handles of their own share the map. One has read the records and is about to
+ * write when the other has unmapped the old length and not yet mapped the new one. */
 
 static _Thread_local bool looks;
 static atomic_bool looked;
@@ -374,7 +375,7 @@ int mdb_env_info(MDB_env *env, MDB_envinfo *ret) {
     if (looks) {
         looks = false;
         looked = true;
-        rig_sleep(200); /* sleep: so that the other one unmaps; any moment is right */
+        rig_sleep(200); /* sleep: so that the other thread unmaps; any moment is right */
     }
     return real(env, ret);
 }
@@ -421,7 +422,7 @@ int fallocate_seen(int fd, int mode, int64_t from, int64_t len) {
     return (int)syscall(SYS_fallocate, fd, mode, from, len);
 }
 
-/* An ext4 whose files have no extents, say. */
+/* For example an ext4 whose files have no extents. */
 TEST(a_file_that_cannot_be_allocated_is_mapped_for_reading) {
     struct rig rig;
     char how[5];
@@ -436,7 +437,7 @@ TEST(a_file_that_cannot_be_allocated_is_mapped_for_reading) {
     rig_close(&rig);
 }
 
-/* More than a step, and more than some. */
+/* The result needs more room than one step, and than several. */
 TEST(the_largest_result_fits_into_a_new_store) {
     unsigned char *bytes = malloc(IDEM_RESULT_MAX);
     struct rig rig;
@@ -452,7 +453,8 @@ TEST(the_largest_result_fits_into_a_new_store) {
 
 #define HELD 12
 
-/* As size= says, and the room that finishes have besides; but what is longer already stays. */
+/* The limit is size= plus the room reserved for finishes; a file that is longer already keeps
+ * its length. */
 TEST(it_becomes_no_longer_than_it_may_and_never_shorter) {
     struct rig_claim held[HELD], claim;
     enum idem_ack ack;
@@ -525,7 +527,7 @@ static void signal_count(int number) {
     signalled++;
 }
 
-/* What a step asks for beyond the need must not end a process at half of what it may write. */
+/* A step asks for more room than needed. That must not end a process halfway to its limit. */
 TEST(a_limit_on_the_size_of_files_is_used_up_before_there_is_a_signal) {
     struct rlimit limit = {3 << 20, RLIM_INFINITY};
     struct rig rig;
@@ -568,7 +570,7 @@ static bool overlay_mount(const char *at) {
            mount("overlay", rig_path(at, "over"), "overlay", 0, options) == 0;
 }
 
-/* Exits with 77 where such a file system cannot be had. */
+/* Exits with 77 if such a file system is not available. */
 static void overlay_case(void *data) {
     const char *at = data;
     struct rig rig;

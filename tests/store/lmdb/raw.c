@@ -1,5 +1,6 @@
 /*
- * The store's file, past the driver. Ends the test where LMDB refuses.
+ * The store's file, read and changed without the driver. Ends the test if LMDB
+ * refuses.
  */
 #include "raw.h"
 
@@ -10,7 +11,7 @@
 #include "protocol/checksum.h"
 #include "rig.h"
 
-#define INDEXED_LEN 8 /* before each record: the stamp under which the index has it */
+#define INDEXED_LEN 8 /* before each record: the stamp of its index entry */
 
 void raw_begin(struct raw *raw, const char *folder, bool write) {
     NEED(mdb_env_create(&raw->env) == 0);

@@ -1,7 +1,7 @@
 /*
- * The store's file seen past the driver, with LMDB itself: what is counted,
- * read or spoilt there. Only while this process has the store closed, for LMDB
- * allows one environment per process and file.
+ * Counts, reads or damages the store's file with LMDB itself, without the
+ * driver. Only while this process has the store closed, because LMDB allows one
+ * environment per process and file.
  */
 #ifndef IDEM_TEST_STORE_LMDB_RAW_H
 #define IDEM_TEST_STORE_LMDB_RAW_H
@@ -16,27 +16,27 @@ struct raw {
     MDB_txn *txn;
 };
 
-/* Opens the folder and begins: to write, or to read. The end commits. */
+/* Opens the directory and begins a transaction, to write or to read. raw_end() commits. */
 void raw_begin(struct raw *raw, const char *folder, bool write);
 void raw_end(struct raw *raw);
 
-/* A copy of a value, owned by the caller: free(); NULL if there is none. */
+/* Returns a copy of a value, which the caller frees; NULL if there is none. */
 void *raw_get(struct raw *raw, const char *table, const void *name, size_t name_len,
               size_t *ret_len);
 void raw_put(struct raw *raw, const char *table, const void *name, size_t name_len,
              const void *value, size_t len);
 
-/* Opens, counts the entries of a table, closes. */
+/* Opens the store, counts the entries of a table, and closes it. */
 size_t raw_count(const char *folder, const char *table);
 
-/* Makes the stored record one of a newer format, checksum and all. */
+/* Gives the stored record a newer format, with a valid checksum. */
 void raw_record_newer(const char *folder, const struct idem_record_key *key);
 
-/* Stops a child (SIGSTOP) that has the store open, at a moment when it is not writing: otherwise no
-   other process could write until it goes on. */
+/* Stops a child (SIGSTOP) that has the store open, at a moment when it is not writing: otherwise
+ * no other process could write until the child continues. */
 void raw_child_stop(const char *folder, pid_t child);
 
-/* Changes the boot that the store believes itself in. */
+/* Changes the boot id in the store's state, as if the store were of another boot. */
 void raw_boot_change(const char *folder);
 
 #endif

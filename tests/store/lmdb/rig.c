@@ -1,6 +1,6 @@
 /*
- * The rig of the embedded store's tests. Ends the process with a line on stderr
- * where its own work fails; the store's codes are handed back.
+ * The rig of the embedded store's tests. A failure of its own ends the process
+ * with a line on stderr; it returns the store's codes.
  */
 #include "rig.h"
 
@@ -21,8 +21,8 @@
 
 struct lmdb_patience rig_documented;
 
-/* A process or a disk that others keep busy is no reason to refuse anything. A test that sits a
-   wait out sets a shorter one. */
+/* A process or a disk that is busy is no reason to refuse an operation. A test that waits for a
+ * timeout sets a shorter one. */
 __attribute__((constructor)) static void patience_set(void) {
     rig_documented = lmdb_patience;
     lmdb_patience = (struct lmdb_patience){.door = 120, .stop = 120, .busy = 120, .length = 120};
@@ -366,7 +366,7 @@ const char *rig_url(const char *name, const char *options) {
     return temp_url(name, options);
 }
 
-/* Whether all threads but this one sleep, as /proc tells. */
+/* True if all other threads sleep, according to /proc. */
 static bool threads_rest(void) {
     DIR *dir = opendir("/proc/self/task");
     struct dirent *entry;
@@ -382,7 +382,7 @@ static bool threads_rest(void) {
             continue;
         snprintf(path, sizeof(path), "/proc/self/task/%.20s/stat", entry->d_name);
         file = fopen(path, "r");
-        if (file == NULL) /* it has ended */
+        if (file == NULL) /* the thread has ended */
             continue;
         state = fgets(text, sizeof(text), file) == NULL ? NULL : strrchr(text, ')');
         fclose(file);
@@ -392,8 +392,8 @@ static bool threads_rest(void) {
     return rest;
 }
 
-/* Where other threads are at work, they may hold locks that nobody gives back in the child: those
-   of the sanitizers' allocator, and of the leak checker. */
+/* Other threads may hold locks that stay locked in the child: those of the sanitizers'
+ * allocator, and of the leak checker. So this waits until they sleep. */
 pid_t rig_spawn(void (*fn)(void *data), void *data) {
     bool threads = rig_file_count("/proc/self/task", "") > 1;
     pid_t pid;
@@ -404,7 +404,7 @@ pid_t rig_spawn(void (*fn)(void *data), void *data) {
     pid = fork();
     NEED(pid >= 0);
     if (pid == 0) {
-        /* A test that ends leaves nobody behind. */
+        /* The child ends with its test. */
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         fn(data);
         fflush(NULL);
@@ -438,7 +438,7 @@ void rig_child_ok(const char *what, void (*fn)(void *data), void *data) {
 void rig_sleep(int64_t ms) {
     struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
 
-    (void)nanosleep(&ts, NULL); /* sleep: the caller has the reason */
+    (void)nanosleep(&ts, NULL); /* sleep: the caller gives the reason */
 }
 
 const char *rig_path(const char *folder, const char *name) {

@@ -1,8 +1,8 @@
 /*
- * What survives a power loss: with sync=always nothing is acknowledged before it
- * is on the disk, and no store is called clean before it is. The system calls
- * that write and sync are watched from inside: this program's own definitions
- * take the place of the C library's, for LMDB too.
+ * Power loss: with sync=always nothing is acknowledged before it is on the
+ * disk, and no store is marked clean before that. The test watches the system
+ * calls that write and sync from inside: this program's own definitions replace
+ * those of the C library, for LMDB too.
  */
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -13,15 +13,15 @@
 #include "rig.h"
 #include "test.h"
 
-static atomic_bool dirty;    /* something was written to data.mdb, and not synced since */
+static atomic_bool dirty;    /* data.mdb has writes that are not synced */
 static atomic_uint syncs;    /* of data.mdb */
 static atomic_uint writes;   /* to it */
-static atomic_bool unsealed; /* the state was put in place while data.mdb was dirty */
-static atomic_bool unsafe;   /* the state was put in place before it was synced itself */
+static atomic_bool unsealed; /* the state was renamed into place while data.mdb was dirty */
+static atomic_bool unsafe;   /* the state was renamed into place before it was synced itself */
 static atomic_bool state_dirty;
-static off_t length; /* of data.mdb, if it matters: a sync of less leaves it dirty */
+static off_t length; /* of data.mdb, if it matters: a sync of a shorter range leaves it dirty */
 
-/* Whether the descriptor is that file of a store. */
+/* True if the descriptor is that file of a store. */
 static bool is_file(int fd, const char *name) {
     char link[64], path[512];
     size_t len = strlen(name);
@@ -61,7 +61,7 @@ ssize_t writev(int fd, const struct iovec *parts, int n) {
     return syscall(SYS_writev, fd, parts, n);
 }
 
-/* Both names that a library may have been compiled for. */
+/* A library may have been compiled for either name. */
 #define PWRITE(function, symbol)                                                                   \
     ssize_t function(int fd, const void *bytes, size_t len, int64_t at) __asm__(symbol);           \
     ssize_t function(int fd, const void *bytes, size_t len, int64_t at) {                          \
@@ -94,7 +94,7 @@ int fsync(int fd) {
     return rc;
 }
 
-/* With sync=off LMDB writes in the map, and nothing else here is mapped for writing and synced. */
+/* With sync=off LMDB writes in the map. Nothing else here is mapped for writing and synced. */
 int msync(void *at, size_t len, int flags) {
     int rc = (int)syscall(SYS_msync, at, len, flags);
 
@@ -170,7 +170,7 @@ TEST(a_store_is_called_clean_only_when_all_of_it_is_on_the_disk) {
 
         rig_open(&rig, rig_url(ways[i], ways[i]), NULL);
         rig_once(&rig, "k", "result", 6);
-        unsealed = unsafe = dirty = true; /* what is written in the map is not seen here */
+        unsealed = unsafe = dirty = true; /* the test does not see writes in the map */
         rig_close(&rig);
         CHECK(!unsealed);
         CHECK(!unsafe);
@@ -191,8 +191,8 @@ static void write_much(void *data) {
     rig_close(&rig);
 }
 
-/* Who leaves last may never have looked at what another process has written behind what it has
-   mapped. */
+/* The last process to close may never have mapped the part of the file that another process has
+ * written. */
 TEST(who_leaves_last_syncs_what_others_have_written_too) {
     struct rig rig;
     char url[512];
@@ -210,7 +210,7 @@ TEST(who_leaves_last_syncs_what_others_have_written_too) {
     CHECK(!dirty);
 }
 
-/* What was written with sync=off before is made durable before the state says sync=always. */
+/* Writes of an earlier sync=off are made durable before the state reads sync=always. */
 TEST(what_sync_off_left_is_on_the_disk_before_sync_always_begins) {
     struct rig rig;
 

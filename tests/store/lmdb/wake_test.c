@@ -1,10 +1,10 @@
 /*
- * Wake-ups between processes: who waits for a key is back after it was finished,
- * whatever was said, and not by its own slow poll; more waiters than there are
- * slots all come back in the end; slots of the dead are used again.
+ * Wake-ups between processes. A waiter for a key returns after each kind of
+ * finish, and not because of its own slow poll; if there are more waiters than
+ * slots, all of them return in the end; slots of dead processes are used again.
  *
- * The clock of a process that waits stands still: its slow poll never comes, and
- * a waiter that is back was woken.
+ * The clock of a waiting process stands still: its slow poll never comes, so a
+ * waiter that returns was woken.
  */
 #include <pthread.h>
 #include <sys/mman.h>
@@ -18,7 +18,7 @@
 static const struct idem_policy policy = {
     .prefix = "wake:", .scope = IDEM_SCOPE_NONE, .wait_ms = 120000, .lease_ms = 3600000};
 
-/* Who waits. */
+/* The waiters. */
 
 /* In memory that all processes share. */
 struct waiter {
@@ -27,7 +27,7 @@ struct waiter {
     _Atomic bool waiting;
     _Atomic int rc; /* of idem_call() */
     _Atomic int verdict;
-    _Atomic int64_t back; /* when it was answered, by wait_now_ms(); 0: not yet */
+    _Atomic int64_t back; /* when the call returned, by wait_now_ms(); 0: not yet */
 };
 
 static struct waiter *waiters_new(size_t n) {
@@ -70,13 +70,13 @@ static void wait_with_handle(struct waiter *waiter) {
 
 static void wait_alone(void *data) {
     loop_clock_stop();
-    loop_clock_forward(10000); /* what is said later is not in its future */
+    loop_clock_forward(10000); /* so that a later finish is not in this clock's future */
     wait_with_handle(data);
 }
 
-/* Who runs. */
+/* The runners. */
 
-/* Claims through the store's own door, so that the test decides when and what is said. */
+/* Claims through the store's own interface, so that the test chooses the finish and its time. */
 static void runner_claim(struct rig *rig, const char *key, struct rig_claim *claim) {
     rig->prefix = "wake:";
     rig->policy.lease_ms = 3600000;
@@ -98,7 +98,7 @@ static void join(const pid_t *pids, size_t n) {
     }
 }
 
-/* They were woken, and not before. */
+/* The waiters were woken, and not before the finish. */
 static void check_woken(const struct waiter *waiters, size_t n, int64_t said) {
     for (size_t i = 0; i < n; i++) {
         CHECK_INT(waiters[i].rc, 0);
@@ -106,7 +106,7 @@ static void check_woken(const struct waiter *waiters, size_t n, int64_t said) {
     }
 }
 
-/* Whatever is said. */
+/* Every kind of finish. */
 
 enum { DONE, FAIL, RELEASE, UNKNOWN, SETTLE, FORGET, DONE_TOO, SAYINGS };
 
@@ -206,13 +206,13 @@ TEST(a_waiter_in_another_process_is_woken_by_any_finish_with_sync_always) {
 /* A crowd. */
 
 #define PROCESSES 20
-#define HANDLES 15 /* in each: 300 together, and there are not so many slots */
+#define HANDLES 15 /* in each process: 300 together, more than there are slots */
 #define CROWD (PROCESSES * HANDLES)
 #define LATE 4
 #define SLOTS 256
 
-/* In memory that all processes share. Slots are looked for again and again: time stands still once
-   all are taken. */
+/* In memory that all processes share. A waiter without a slot looks for one again and again, so
+ * time stands still only once all slots are taken. */
 static struct {
     _Atomic bool stands, goes_on;
     _Atomic unsigned standing; /* processes */
@@ -281,7 +281,7 @@ TEST(three_hundred_waiters_all_come_back) {
     said = wait_now_ms();
     say(&rig, DONE, &claim);
     WAIT_UNTIL(back_count(waiters, CROWD) >= SLOTS);
-    time_is->goes_on = true; /* the others have their slow poll */
+    time_is->goes_on = true; /* the waiters without a slot have their slow poll */
     join(pids, PROCESSES);
     for (unsigned i = 0; i < CROWD; i++)
         CHECK_INT(waiters[i].verdict, IDEM_REPLAY);
@@ -290,7 +290,7 @@ TEST(three_hundred_waiters_all_come_back) {
     CHECK_INT(rig_file_count(folder, "wake."), 0);
 }
 
-/* All slots are held by processes that are killed while the store stays open elsewhere. */
+/* Processes that hold all slots are killed while another one has the store open. */
 TEST(slots_of_the_dead_are_used_again) {
     const char *url = rig_url("store", "sync=off");
     const char *folder = rig_path(rig_folder(), "store");

@@ -1,6 +1,7 @@
 /*
- * Several hosts in a URL, several addresses of a name: one of them that is not there, or from
- * which nothing comes back at all, does not keep a process that has just started from the others.
+ * Several hosts in a URL, several addresses of a name: one that is down, or
+ * that never responds, does not keep a process that has just started from
+ * reaching the others.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 
 static char url[600];
 
-/* A map where the only fake has everything, the master that it is, or that there is no record. */
+/* Replies as the only fake: it owns all slots, is the master, and has no record. */
 static bool say_all(const struct fake_command *command, char *out, size_t size) {
     char port[16];
 
@@ -40,7 +41,7 @@ static bool say_all(const struct fake_command *command, char *out, size_t size) 
     return true;
 }
 
-/* In place of the C library's: it counts who tries to connect to the hole. */
+/* Replaces the C library's connect(): it counts the connections to the hole. */
 static _Atomic unsigned knocks;
 static _Atomic int hole_port;
 
@@ -52,7 +53,7 @@ int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t len) {
     return (int)syscall(SYS_connect, fd, in, len);
 }
 
-/* Whoever connects to it hears nothing, as if the machine were off: its queue is full. */
+/* A server that never responds, as if the machine were off: its listener's queue is full. */
 struct hole {
     int listener, first;
     struct sockaddr_in address;
@@ -77,8 +78,8 @@ static void hole_close(struct hole *hole) {
     close(hole->listener);
 }
 
-/* The first operation of a store that was just opened. Time passes only once, and only where the
-   first host is silent: half of what connecting may take. */
+/* The first operation of a store that was just opened. Time passes only once, and only if the
+ * first host is silent: half of the connect timeout. */
 static void answers(bool silent) {
     struct answer a;
     struct call call;
@@ -116,7 +117,7 @@ TEST(a_sentinel_or_a_server_of_a_cluster_that_is_not_there_does_not_keep_from_th
     fakes_stop();
 }
 
-/* After the first operation no time passes: the others do not wait for another try. */
+/* After the first operation no time passes: the others do not wait for another attempt. */
 static void is_known_to_be_down(const char *kind, const char *master) {
     struct conn c;
 
@@ -131,7 +132,7 @@ static void is_known_to_be_down(const char *kind, const char *master) {
         fakes_pass(&c, 100);
     }
     fakes.at_once = NULL;
-    fakes_pass(&c, 1000); /* it is tried at least once in a second */
+    fakes_pass(&c, 1000); /* the store tries the host at least once in a second */
     CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
     conn_close(&c);
 }
@@ -153,17 +154,17 @@ TEST(a_sentinel_or_a_server_of_a_cluster_that_is_silent_does_not_keep_from_the_n
     fakes_stop();
 }
 
-/* Names. The library asks this instead of the system's. */
+/* Names. This function replaces the system's lookup. */
 
 #define MANY 40
 
 static struct sockaddr_in told[2];
 static struct addrinfo infos[MANY];
 static _Atomic unsigned lookups;
-static _Atomic int rotating[2]; /* ports, of which each lookup gives the next */
-static _Atomic bool many;       /* with many others */
+static _Atomic int rotating[2]; /* two ports, which lookups return in turn */
+static _Atomic bool many;       /* each lookup returns many further addresses */
 
-/* One address, or many that begin with it. */
+/* Returns one address, or many that begin with it. */
 static void rotate(struct addrinfo **restrict ret) {
     static struct sockaddr_in addresses[MANY];
     int port = rotating[lookups % 2];
@@ -229,7 +230,7 @@ TEST(the_second_address_of_a_name_is_tried_where_the_first_refuses_or_is_silent)
     fakes_stop();
 }
 
-/* The name is looked up so many times more. */
+/* The store looks up the name `n` more times. */
 static void watch_for(struct conn *c, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         unsigned before = lookups;
@@ -257,13 +258,13 @@ TEST(a_name_whose_lookups_give_its_addresses_in_turn_keeps_its_connection) {
     CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
     CHECK_INT(fakes.met[0], 1);
     CHECK_INT(fakes.met[1], 0);
-    rotating[0] = fakes.port[1]; /* it has moved for good */
+    rotating[0] = fakes.port[1]; /* the name has moved for good */
     WAIT_UNTIL((watch_for(&c, 1), fakes.met[1] > 0));
     conn_close(&c);
     fakes_stop();
 }
 
-/* Of so many, some may not be listed. */
+/* Of so many addresses, some may be left out. */
 TEST(a_name_of_very_many_addresses_keeps_its_connection) {
     struct conn c;
 

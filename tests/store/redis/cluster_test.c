@@ -1,6 +1,6 @@
 /*
  * A cluster that changes under load: slots that move while they are in use, a
- * server that dies and comes back. No error reaches who asks.
+ * server that dies and comes back. No caller gets an error.
  */
 #include <limits.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #define LOADERS 2
 #define MOVES 12
 
-/* One cluster for all tests that kill no server of it. */
+/* One cluster for all tests that kill none of its servers. */
 static struct farm farm;
 static char url[600];
 
@@ -51,7 +51,7 @@ static unsigned busy_slot(void) {
     return redis_cluster_slot(BUSY_PREFIX "x", sizeof(BUSY_PREFIX));
 }
 
-/* Servers, as they are told. */
+/* Commands to the servers. */
 
 static void tell(size_t i, const char *first, ...) __attribute__((sentinel));
 static void tell(size_t i, const char *first, ...) {
@@ -81,7 +81,8 @@ static const char *id_of(size_t i) {
 
 #define BATCH 16
 
-/* Moves what keys of the slot there are, a few at a time, up to so many or a few more; how many. */
+/* Moves the existing keys of the slot, a few at a time, until `most` or a few more have moved.
+ * Returns their number. */
 static unsigned keys_move(unsigned slot, size_t from, size_t to, unsigned most) {
     char reply[4096], names[BATCH][100], port[16];
     unsigned all = 0;
@@ -128,13 +129,13 @@ static void move_end(unsigned slot, size_t from, size_t to, size_t third) {
     WAIT_UNTIL(farm_agrees(&farm));
 }
 
-/* `goes_on` is called between the steps; it waits until there was some load, if there is any. */
+/* Calls `goes_on` between the steps; it waits for some load, if the test has any. */
 static unsigned slot_move(unsigned slot, size_t from, void (*goes_on)(void)) {
     size_t to = (from + 1) % 3, third = (from + 2) % 3;
     unsigned n;
 
     move_begin(slot, from, to);
-    goes_on(); /* here every new key is asked for on the other side */
+    goes_on(); /* in this state new keys are requested on the other side */
     n = keys_move(slot, from, to, UINT_MAX);
     goes_on();
     n += keys_move(slot, from, to, UINT_MAX);
@@ -142,7 +143,7 @@ static unsigned slot_move(unsigned slot, size_t from, void (*goes_on)(void)) {
     return n;
 }
 
-/* The server that has it. Tests before this one may have moved it. */
+/* The server that has the slot. Earlier tests may have moved it. */
 static size_t slot_owner(unsigned slot) {
     char reply[4096], name[] = BUSY_PREFIX "x";
 
@@ -193,7 +194,7 @@ static struct answer asked(struct call *call) {
     return a;
 }
 
-/* A few at once, so that redirections meet pipelines. */
+/* Runs a few calls at once, so that redirections meet pipelines. */
 static void load_round(struct conn *c, unsigned who, unsigned round) {
     struct call calls[8];
     struct call call;
@@ -241,12 +242,12 @@ static void loader(unsigned who) {
     conn_open(&c, url, who % 2 == 0 ? HOST_POLL : HOST_EDGE, NULL);
     for (unsigned round = 0; !load->stop; round++) {
         load_round(&c, who, round);
-        wait_step(); /* sleep: so that the slot has few enough keys to be moved */
+        wait_step(); /* sleep: until few enough keys are left in the slot to move them */
     }
     conn_close(&c);
 }
 
-/* True if so many more pairs are done; no loader has found anything wrong. */
+/* True if `n` more pairs are done, and no loader has found a fault. */
 static bool has_loaded(unsigned long pairs) {
     CHECK_INT(waitpid(-1, NULL, WNOHANG), 0);
     return load->pairs >= pairs;
@@ -309,7 +310,7 @@ static void busy_done(struct conn *c, const char *key) {
     CHECK_INT(asked(&call).ack, IDEM_ACK);
 }
 
-/* Every record is told, and once: nothing moves meanwhile. */
+/* The list has every record exactly once: nothing moves meanwhile. */
 static void busy_listed(struct conn *c) {
     static char hashes[2 * RECORDS][IDEM_HEX_LEN + 1];
     struct idem_cursor cursor = {0};
@@ -346,7 +347,8 @@ TEST(a_list_and_stats_leave_nothing_out_while_a_slot_is_on_two_servers) {
     for (unsigned i = 0; i < RECORDS; i++)
         busy_done(&c, text("k%u", i));
     busy_listed(&c);
-    for (int turn = 0; turn < 2; turn++) { /* there, and back: whichever is gone through first */
+    for (int turn = 0; turn < 2;
+         turn++) { /* there and back, whichever server the list reads first */
         move_begin(slot, at, to);
         busy_listed(&c);
         moved = keys_move(slot, at, to, RECORDS / 2);
@@ -372,7 +374,7 @@ static void on_wake(struct idem_watch *watch) {
     ((struct waiter *)watch)->wakes++;
 }
 
-/* True if the waiter's wish is in force on the server that has the slot now. */
+/* True if the watch is in force on the server that has the slot now. */
 static bool is_heard(const struct waiter *waiter, size_t owner) {
     char name[200], hex[IDEM_HEX_LEN + 1], reply[300];
 
@@ -398,7 +400,7 @@ TEST(a_waiter_is_woken_after_its_slot_has_moved) {
     TURN_UNTIL(&waits, waiter.wakes > 0);
     waiter.wakes = 0;
     (void)slot_move(slot, at, nothing);
-    TURN_UNTIL(&waits, waiter.wakes > 0); /* the wish is in force there */
+    TURN_UNTIL(&waits, waiter.wakes > 0); /* the watch is in force on that server */
     TURN_UNTIL(&waits, is_heard(&waiter, (at + 1) % 3));
     waiter.wakes = 0;
     busy_done(&works, "k");
@@ -408,7 +410,7 @@ TEST(a_waiter_is_woken_after_its_slot_has_moved) {
     conn_close(&works);
 }
 
-/* A key whose slot the server has. */
+/* A key in a slot of that server. */
 static const char *key_on(size_t server, unsigned nth) {
     char name[100];
 
@@ -429,7 +431,7 @@ static bool is_down(size_t i) {
     return strstr(reply, "cluster_state:fail") != NULL;
 }
 
-/* Server 0 dies, and the others know it. It may be another process that started it. */
+/* Server 0 dies, and the others notice it. Another process may have started it. */
 static void first_kill(void) {
     farm_deaths_noticed(&farm);
     CHECK(kill(farm.servers[0].pid, SIGKILL) == 0);
@@ -442,7 +444,8 @@ TEST(a_cluster_that_is_down_is_waited_for_and_a_server_that_is_gone_refuses_at_o
     struct answer a;
     struct conn c;
 
-    farm_start(&farm, FARM_CLUSTER, temp_folder(), -1); /* its own: it is killed here */
+    farm_start(&farm, FARM_CLUSTER, temp_folder(),
+               -1); /* a cluster of its own, because the test kills it */
     farm_begin("&timeout=100s");
     conn_open(&c, url, HOST_EDGE, NULL);
     for (size_t i = 0; i < 3; i++)
@@ -453,7 +456,7 @@ TEST(a_cluster_that_is_down_is_waited_for_and_a_server_that_is_gone_refuses_at_o
     claim_fill(&down, &c, key_on(1, 1), 1);
     CHECK_INT(call_submit(&down), 0);
     CHECK_INT(answer_wait(&lost).rc, IDEM_E_REFUSED);
-    TURN_UNTIL(&c, errors_of(1, "CLUSTERDOWN") >= 2); /* it was asked for again */
+    TURN_UNTIL(&c, errors_of(1, "CLUSTERDOWN") >= 2); /* the store has asked for the map again */
     CHECK_INT(down.completed, 0);
     farm_restart(&farm, 0);
     a = answer_wait(&down);
@@ -477,7 +480,8 @@ static bool is_reply_due(struct conn *c) {
     return false;
 }
 
-/* Time passes only while no reply is due: an operation that has none at its deadline is unknown. */
+/* Time passes only while no reply is due: an operation that waits for a reply at its deadline is
+ * unknown. */
 static struct answer answer_in_steps(struct call *call) {
     CHECK_INT(call_submit(call), 0);
     while (call->completed == 0) {
@@ -488,7 +492,7 @@ static struct answer answer_in_steps(struct call *call) {
     return answer_of(call);
 }
 
-/* The last one: the cluster stays down. */
+/* The last server: the cluster stays down. */
 TEST(a_cluster_that_stays_down_refuses_at_the_deadline) {
     struct answer a;
     struct call call;
@@ -502,9 +506,8 @@ TEST(a_cluster_that_stays_down_refuses_at_the_deadline) {
     first_kill();
     once_fill(&call, &c, key_on(1, 1));
     a = answer_in_steps(&call);
-    CHECK_INT(a.rc, IDEM_E_REFUSED); /* it was told so: it did not happen */
-    CHECK(a.text[0] !=
-          '\0'); /* a server's reason, or that of the one that was asked for the slots */
+    CHECK_INT(a.rc, IDEM_E_REFUSED); /* the server refused it: the operation did not happen */
+    CHECK(a.text[0] != '\0'); /* the reason of the server, or of the one that sent the slots */
     claim_fill(&call, &c, key_on(0, 1), 1);
     CHECK_INT(answer_in_steps(&call).rc, IDEM_E_REFUSED);
     conn_close(&c);

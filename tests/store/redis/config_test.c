@@ -1,6 +1,6 @@
 /*
- * The URLs of the Redis store: what they mean, what is refused, and that no
- * refusal tells a password.
+ * The URLs of the Redis store: their meaning, the faults that are refused, and
+ * that no refusal reveals a password.
  */
 #include "store/redis/redis_connection.h"
 #include "temp.h"
@@ -50,7 +50,7 @@ static void is_user(const char *text, const char *user, const char *password) {
 
 TEST(a_user_and_a_password_may_hold_what_parts_a_url) {
     is_user("redis://u:p%3F%40%2F%25%3A%26%23@h", "u", "p?@/%:&#");
-    is_user("redis://:p@a/b@h:1/2", NULL, "p@a/b"); /* as it is, but for ? and % */
+    is_user("redis://:p@a/b@h:1/2", NULL, "p@a/b"); /* taken literally, except for ? and % */
     is_user("redis://u:a:b@h", "u", "a:b");
     is_user("redis://a%3Ab:p@h", "a:b", "p");
     is_user("redis://a%40b%2Fc:p@h", "a@b/c", "p");

@@ -1,6 +1,7 @@
 /*
- * When nothing may be written, by what sentinels report: fake sentinels that lead a failover and go
- * away, that slept, whose replies are late. The clock is the test's.
+ * Sentinels' reports decide when the store must not write: fake sentinels that
+ * lead a failover and disappear, that slept, whose replies are late. The test
+ * moves the clock.
  */
 #include "contract/conn.h"
 #include "fake_server.h"
@@ -10,7 +11,7 @@
 #include "wait.h"
 
 #define SENTINELS 2
-#define OLD 2 /* masters, behind the sentinels */
+#define OLD 2 /* masters; their numbers follow the sentinels' */
 #define NEW 3
 #define GRACE_MS 3000
 #define OPTIONS "timeout=100s&connect_timeout=100s&sentinel_grace=3s"
@@ -20,8 +21,8 @@
 static struct {
     _Atomic size_t master;
     _Atomic unsigned epoch;
-    _Atomic bool leads; /* a failover */
-    _Atomic bool gone;  /* it closes each connection */
+    _Atomic bool leads; /* is leading a failover */
+    _Atomic bool gone;  /* the sentinel closes each connection */
     _Atomic int events; /* the connection that has subscribed */
 } views[SENTINELS];
 
@@ -31,7 +32,7 @@ static struct { _Atomic unsigned writes, counts, waits; } masters[FAKES_MAX];
 /* Replies that are not sent until the test releases them: to one connection of each fake. */
 static struct {
     _Atomic bool on;
-    const char *_Atomic word; /* of the only command that is meant; NULL: all */
+    const char *_Atomic word; /* the command to delay; NULL: all */
     _Atomic int client;
     _Atomic unsigned n;
     char text[8192];
@@ -230,7 +231,7 @@ static void switch_publish(size_t i, size_t from, size_t to) {
     event_publish(i, "+switch-master", text);
 }
 
-/* A claim that is granted at once, by this master. */
+/* A claim that this master grants at once. */
 static void check_granted(struct conn *c, size_t master, const char *key) {
     unsigned before = masters[master].writes;
     struct call call;
@@ -244,7 +245,7 @@ static void check_granted(struct conn *c, size_t master, const char *key) {
     CHECK_INT(masters[master].writes, before + 1);
 }
 
-/* A sentinel that goes. */
+/* A sentinel that disappears. */
 
 TEST(a_failover_whose_leader_is_lost_is_waited_for_and_then_given_up) {
     struct conn c;
@@ -260,7 +261,7 @@ TEST(a_failover_whose_leader_is_lost_is_waited_for_and_then_given_up) {
     fakes_pass(&c, GRACE_MS);
     CHECK(is_held(&c));
     CHECK_INT(masters[OLD].writes, 0);
-    fakes_pass(&c, 2000); /* a round, and the one that notices */
+    fakes_pass(&c, 2000); /* one round, and the next, which notices */
     CHECK(!is_held(&c));
     CHECK_INT(call.rc, IDEM_E_REFUSED);
     CHECK_INT(masters[OLD].writes, 0);
@@ -415,7 +416,7 @@ TEST(a_late_switch_of_a_sentinel_that_slept_leads_to_no_former_master) {
     struct conn c;
     struct call call;
 
-    views[0].epoch = 5; /* back at the first master, after two failovers */
+    views[0].epoch = 5; /* back to the first master, after two failovers */
     begin(&c, "");
     delay_begin(1, NULL);
     views[1].epoch = 4;
@@ -439,7 +440,7 @@ TEST(a_late_switch_of_a_sentinel_that_slept_leads_to_no_former_master) {
     end(&c);
 }
 
-/* It answers first, and may have slept through a failover. */
+/* The first sentinel to respond may have slept through a failover. */
 TEST(a_process_that_starts_does_not_follow_the_first_sentinel_that_answers) {
     struct conn c;
     struct call call;
@@ -476,7 +477,7 @@ TEST(a_learnt_sentinel_that_lists_itself_at_another_address_is_kept) {
     snprintf(url, sizeof(url), "redis+sentinel://127.0.0.1:%d/shop?" OPTIONS, fakes.port[0]);
     conn_open(&c, url, HOST_EDGE, NULL);
     fakes_settle(&c);
-    fakes_pass(&c, 12000); /* the others are asked for in every tenth round */
+    fakes_pass(&c, 12000); /* every tenth round asks for the other sentinels */
     CHECK_INT(fakes.met[1], 2);
     CHECK(fakes.asked[1] > 10);
     end(&c);

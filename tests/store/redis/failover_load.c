@@ -1,6 +1,4 @@
-/*
- * Load while a server fails over, and the judgement of its log.
- */
+/* Load while a server fails over, and the check of its log. */
 #include "failover_load.h"
 
 #include <inttypes.h>
@@ -21,7 +19,7 @@
 #define KEYS_MAX 200000
 
 struct stage {
-    _Atomic int64_t again; /* when everything is asked for a second time; 0: not yet */
+    _Atomic int64_t again; /* when the workers claim every key a second time; 0: not yet */
     _Atomic unsigned long keys[WORKERS], since; /* since: calls, for load_calls_wait() */
 };
 
@@ -57,8 +55,8 @@ static enum idem_result effect(struct idem_run *run, void *data) {
     return IDEM_RESULT_DONE;
 }
 
-/* One call; false: its claim was refused, or its outcome is unknown, because there is no master
- * now. */
+/* Makes one call. Returns false if its claim was refused, or its outcome is unknown, because
+ * there is no master now. */
 static bool job_try(struct idem *h, struct idem_guard *guard, struct job *job) {
     struct idem_args args = {.key = job->key, .key_len = strlen(job->key)};
     struct idem_outcome out = {0};
@@ -117,7 +115,7 @@ static void worker(unsigned who, const char *url) {
         snprintf(job.owner, sizeof(job.owner), "w%u-%lu", who, n);
         job_run(h, guard, &job);
         stage->keys[who] = n + 1;
-        /* One that is done already, of another worker's. */
+        /* Claims a key that another worker has finished. */
         if (n % 8 == 7 && stage->keys[(who + 1) % WORKERS] > 0) {
             unsigned other = (who + 1) % WORKERS;
 
@@ -139,14 +137,14 @@ static void worker(unsigned who, const char *url) {
     idem_close(h);
 }
 
-/* Afterwards: what is known of a key, by the log. */
+/* Afterwards: the fate of each key, according to the log. */
 
 struct fate {
     char key[48];
-    int64_t first, last; /* of what was asked for it before everything was asked again */
+    int64_t first, last; /* of the claims before the second time */
     unsigned effects;
-    bool refused; /* a claim */
-    bool broken;  /* a finish */
+    bool refused; /* a claim was refused */
+    bool broken;  /* a finish failed */
 };
 
 static int fate_order(const void *a, const void *b) {
@@ -245,7 +243,7 @@ size_t load_check(const struct load_allowed *allowed) {
 
         risk += at_risk;
         refused += fate->refused;
-        /* Of what the replica had not seen, a finish may never learn whether it was stored. */
+        /* If the replica had not seen a claim, its finish may never learn whether it was stored. */
         broken += fate->broken && !at_risk;
         lost += fate->effects == 0;
         if (fate->effects <= 1)
@@ -261,7 +259,7 @@ size_t load_check(const struct load_allowed *allowed) {
     fprintf(stderr, "# %zu keys, %zu at risk, %zu ran twice, %zu never, %zu refused, %zu unclear\n",
             n, risk, twice, lost, refused, broken);
     CHECK_INT(lost, 0);
-    CHECK_INT(broken, 0); /* all were waited for */
+    CHECK_INT(broken, 0); /* no finish failed, because the load waited for all of them */
     CHECK(refused == 0 || allowed->refused);
     check_others(fates, n, allowed);
     free(fates);
@@ -269,7 +267,7 @@ size_t load_check(const struct load_allowed *allowed) {
     return twice;
 }
 
-/* Its course. */
+/* The course of the load. */
 
 void load_check_alive(void) {
     CHECK_INT(waitpid(-1, NULL, WNOHANG), 0);

@@ -1,13 +1,15 @@
 /*
- * Failovers under load: by the death of a master, and by an operator while everything is healthy;
- * with Sentinel, in a cluster, and of a server behind a name that moves.
+ * Failovers under load: by the death of a master, and by an operator while
+ * everything is healthy; with Sentinel, in a cluster, and of a server behind a
+ * name that moves.
  *
- * Replication is asynchronous: what was acknowledged in the last moments may not have reached the
- * replica, and then it runs again. Each test says which keys that may be. All others make a history
- * that the design allows, and every process goes on without opening its store again.
+ * Replication is asynchronous: the last acknowledged changes may not have
+ * reached the replica, and then the key runs again. Each test defines which
+ * keys these may be. All others make a history that the design allows, and
+ * every process continues without opening its store again.
  *
- * IDEM_LONG=1 has an operator fail over twenty times, each with a seed of its own; IDEM_SEED=N
- * repeats one.
+ * IDEM_LONG=1 has an operator fail over twenty times, each with a seed of its
+ * own; IDEM_SEED=N repeats one.
  */
 #include <inttypes.h>
 #include <netdb.h>
@@ -22,17 +24,17 @@
 #include "test.h"
 #include "wait.h"
 
-#define BEHIND_CALLS 200 /* while the replica is behind */
+#define BEHIND_CALLS 200 /* calls while the replica is behind */
 #define PATIENT "&connect_timeout=120s&timeout=120s"
 
 static struct farm farm;
-static size_t replica = 1; /* of server 0 */
+static size_t replica = 1; /* the replica of server 0 */
 static uint64_t seed;
 
-/* The one name that there is: the library asks this instead of the system's. */
+/* The only name: this function replaces the system's lookup. */
 #define NAME "shop.test"
 
-static _Atomic int *named_port; /* where it leads; the workers see it, too */
+static _Atomic int *named_port; /* the port that the name leads to; the workers see it, too */
 
 struct answer {
     struct addrinfo info;
@@ -95,7 +97,7 @@ static long long offset_of(const char *info, const char *name) {
     return at == NULL ? -1 : strtoll(at + strlen(name), NULL, 10);
 }
 
-/* True if the replica has got what there was at the first call. */
+/* True if the replica has received everything that the master had at the first call. */
 static bool has_caught_up(long long *wanted) {
     char reply[4096];
 
@@ -116,7 +118,7 @@ static void replica_catch_up(void) {
 static void begin(enum farm_kind kind, const char *options) {
     char url[600], folder[300];
 
-    /* Its own in each round: a replica leaves a file with what it has. */
+    /* A directory for each round: a replica leaves a file with its data. */
     snprintf(folder, sizeof(folder), "%s/%" PRIu64, temp_folder(), seed);
     CHECK(mkdir(folder, 0700) == 0);
     named_port =
@@ -147,7 +149,7 @@ static size_t end(const struct load_allowed *allowed) {
     return twice;
 }
 
-/* By death. */
+/* Failover by death. */
 
 TEST(what_runs_twice_after_a_failover_is_what_the_replica_had_not_seen) {
     struct load_allowed allowed = {.refused = true};
@@ -156,7 +158,8 @@ TEST(what_runs_twice_after_a_failover_is_what_the_replica_had_not_seen) {
     begin(FARM_SENTINEL, PATIENT);
     allowed.from = history_now();
     server_pause(&farm.servers[1]);
-    /* What is in its socket already it will still read. */
+    /* The replica still reads the bytes that are in its socket already, so its connection is
+     * closed. */
     server_ask(&farm.servers[0], reply, sizeof(reply), "CLIENT", "KILL", "TYPE", "replica", NULL);
     CHECK_STR(reply, ":1\r\n");
     load_calls_wait(BEHIND_CALLS);
@@ -164,11 +167,11 @@ TEST(what_runs_twice_after_a_failover_is_what_the_replica_had_not_seen) {
     allowed.to = history_now();
     server_go_on(&farm.servers[1]);
     farm_deaths_noticed(&farm);
-    CHECK(end(&allowed) > 0); /* the test has seen what it is about */
+    CHECK(end(&allowed) > 0); /* the test has met the case that it is for */
 }
 
-/* The replica has what was acknowledged before it was asked how far it is, which it says every
-   second. The new master is found by `find`. */
+/* The replica has every change that was acknowledged before replica_catch_up(); replicas report
+ * their offset once per second. `find` makes the others find the new master. */
 static void master_dies(void (*find)(void)) {
     struct load_allowed allowed = {.refused = true};
 
@@ -219,9 +222,9 @@ static bool is_agreed_on(size_t i) {
     return true;
 }
 
-/* The old master keeps nothing, and comes back empty. Were the sentinels to take the new one for
-   dead as well, because the machine is busy, they would promote it, and no store could help: so
-   they are kept from it before it is back. */
+/* The old master keeps nothing, and comes back empty. If the sentinels took the new one for dead
+ * as well, because the machine is busy, they would promote the empty one, and no store could
+ * help. So the test stops their detection before the old master is back. */
 TEST(with_replicas_a_master_that_is_killed_takes_nothing_with_it) {
     static const struct load_allowed allowed = {.refused = true, .twice = true};
 
@@ -231,14 +234,14 @@ TEST(with_replicas_a_master_that_is_killed_takes_nothing_with_it) {
     WAIT_UNTIL(is_agreed_on(1));
     farm_deaths_unnoticed(&farm);
     WAIT_UNTIL(is_agreed_on(1));
-    farm_restart(&farm, 0); /* which becomes the replica that is wanted */
+    farm_restart(&farm, 0); /* it becomes the replica that the store needs */
     CHECK_INT(end(&allowed), 0);
 }
 
-/* By an operator. */
+/* Failover by an operator. */
 
-/* Of one failover; the seed decides when it comes, and by which sentinel. How many keys ran twice.
- */
+/* One failover; the seed decides when it comes, and which sentinel leads it. Returns the number
+ * of keys that ran twice. */
 static size_t sentinel_planned(const char *setting, const char *options, bool refused) {
     const struct load_allowed allowed = {.refused = refused, .twice = true};
 
@@ -246,10 +249,11 @@ static size_t sentinel_planned(const char *setting, const char *options, bool re
     if (setting != NULL)
         tell(0, "CONFIG", "SET", setting, "1");
     load_calls_wait(seed * 7919 % 1000);
-    /* Until the old master is demoted it would go on acknowledging what the new one never sees. */
+    /* Until the old master is demoted, it may acknowledge changes that the new one never sees. */
     tell(farm.servers_n + seed % 3, "SENTINEL", "FAILOVER", "shop", NULL);
     WAIT_UNTIL(has_role(1, "role:master"));
-    if (!refused) { /* it goes on at once, and does not wait until the old master is demoted */
+    if (!refused) { /* the load continues at once, and does not wait until the old master is demoted
+                     */
         server_pause(&farm.servers[0]);
         load_calls_wait(200);
         server_go_on(&farm.servers[0]);
@@ -258,7 +262,7 @@ static size_t sentinel_planned(const char *setting, const char *options, bool re
     return end(&allowed);
 }
 
-/* Once, or twenty times; checks that not more than `most` ran twice each time. */
+/* Runs once, or twenty times; checks that at most `most` keys ran twice each time. */
 static void each_seed(const char *setting, const char *options, bool refused, size_t most) {
     const char *said = getenv("IDEM_SEED");
     unsigned n = said == NULL && getenv("IDEM_LONG") != NULL ? 20 : 1;
@@ -280,7 +284,7 @@ static void each_seed(const char *setting, const char *options, bool refused, si
 #define ROUNDS_S 3600
 
 /* A change that the master acknowledged just before the failover may not have reached the
-   replica. Without a stop of claims it would be most of the keys. */
+ * replica. If claims did not stop, that would be most of the keys. */
 TEST_IN(a_planned_failover_forgets_next_to_nothing_and_nothing_fails, ROUNDS_S) {
     each_seed(NULL, PATIENT, false, 9);
 }
@@ -289,7 +293,7 @@ TEST_IN(a_planned_failover_of_a_master_that_wants_a_replica_forgets_nothing, ROU
     each_seed("min-replicas-to-write", PATIENT, false, 0);
 }
 
-/* There is no replica until the old master is one. */
+/* No replica is available until the old master has become one. */
 TEST_IN(a_planned_failover_with_replicas_forgets_nothing, ROUNDS_S) {
     each_seed(NULL, "&replicas=1", true, 0);
 }
@@ -305,7 +309,7 @@ TEST(a_planned_failover_in_a_cluster_forgets_nothing_and_nothing_fails) {
     CHECK_INT(end(&allowed), 0);
 }
 
-/* FAILOVER waits for the replica in the same way. Until the name is moved, there is no master. */
+/* FAILOVER waits for the replica in the same way. Until the name moves, there is no master. */
 TEST(a_name_that_moves_after_a_planned_failover_is_followed_and_nothing_is_forgotten) {
     static const struct load_allowed allowed = {.refused = true};
 
@@ -324,7 +328,7 @@ static bool is_left(size_t i) {
     return strstr(reply, "name=test") == NULL;
 }
 
-/* It goes on answering: nothing but the name tells that it is the wrong one. */
+/* The old master still responds: only the name shows that it is the wrong one. */
 TEST(a_name_that_moves_while_the_old_master_answers_is_followed_soon) {
     struct load_allowed allowed = {0};
 
@@ -339,6 +343,6 @@ TEST(a_name_that_moves_while_the_old_master_answers_is_followed_soon) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 3; /* each has servers of its own */
+    test_at_a_time = 3; /* each test has servers of its own */
     return test_main(argc, argv);
 }

@@ -1,6 +1,6 @@
 /*
- * The fake servers. Whatever goes wrong with a socket ends its connection;
- * whatever else goes wrong ends the test.
+ * The fake servers. A fault of a socket ends its connection; any other fault
+ * ends the test.
  */
 #include "fake_server.h"
 
@@ -88,8 +88,8 @@ void fake_push(int client, const char *bytes) {
     (void)send_all(client, bytes, strlen(bytes));
 }
 
-/* The command at the beginning of the bytes, in place; how long it is, 0: not all of it is there.
- */
+/* Splits the command at the beginning of the bytes, in place. Returns its length; 0: it is not
+ * complete. */
 static size_t command_take(char *bytes, size_t len, struct fake_command *command) {
     char *at = bytes, *end = bytes + len, *line = memchr(at, '\n', len);
 
@@ -112,7 +112,7 @@ static size_t command_take(char *bytes, size_t len, struct fake_command *command
             command->word[i] = line + 1;
         at = line + 1 + size + 2;
     }
-    /* All of it is there: only now may it be changed. */
+    /* The command is complete: only now may its bytes be changed. */
     for (size_t i = 0; i < command->n && i < FAKE_WORDS; i++) {
         char *word = (char *)command->word[i], *head = word - 2;
 
@@ -123,7 +123,7 @@ static size_t command_take(char *bytes, size_t len, struct fake_command *command
     return (size_t)(at - bytes);
 }
 
-/* False: the connection is over. */
+/* Returns false if the connection is over. */
 static bool client_read(size_t i) {
     static char out[1 << 16];
     struct fake_command command = {.fake = fakes.clients[i].fake, .client = fakes.clients[i].fd};
@@ -161,13 +161,14 @@ static void client_begin(size_t fake) {
 
     if (fd < 0)
         return;
-    /* A second small reply would wait for the ACK of the first, and seem not to come. */
+    /* Without TCP_NODELAY a second small reply would wait for the ACK of the first, and seem to be
+     * missing. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     fakes.met[fake]++;
     if (at_once != NULL) {
         (void)send_all(fd, at_once, strlen(at_once));
         shutdown(fd, SHUT_WR);
-        (void)recv(fd, rest, sizeof(rest), 0); /* so that it is not reset */
+        (void)recv(fd, rest, sizeof(rest), 0); /* so that close() does not reset the connection */
         close(fd);
         return;
     }
@@ -210,7 +211,7 @@ static void *fakes_main(void *data) {
     }
 }
 
-/* In this order: what is not to be read any more is being answered, or is answered. */
+/* In this order: a request that is no longer unread is being answered, or is answered. */
 static bool nothing_is_due(void) {
     int unread;
 
@@ -227,12 +228,12 @@ static bool nothing_is_due(void) {
     return !fakes.busy;
 }
 
-/* Twice: a client may be accepted while the first look goes by. */
+/* Twice: the thread may accept a client during the first check. */
 bool fakes_are_idle(void) {
     return nothing_is_due() && nothing_is_due();
 }
 
-/* In this order: when they are idle, all of their responses have come. */
+/* In this order: once the fakes are idle, all of their responses have arrived. */
 static bool is_settled(const struct conn *c) {
     struct pollfd fd = {.fd = c->host.epoll, .events = POLLIN};
 

@@ -14,8 +14,8 @@
 #include "certificates.h"
 #include "wait.h"
 
-/* How long the nodes of a cluster wait for each other. A node that is met is forgotten where its
-   answer does not come within that time. */
+/* How long the nodes of a cluster wait for each other. A node forgets a node that it has met if
+ * no reply comes within that time. */
 #define LONG_MS "2000000000"
 
 #define SLOTS 16384
@@ -55,7 +55,7 @@ static void args_of(const struct farm *farm, size_t i, const char **args, char t
         args[n++] = "&*";
         if (farm->kind == FARM_TCP)
             args[n++] = "+@all";
-        /* What docs/stores.md says that a user needs, but for INFO and CONFIG. */
+        /* The rights that docs/stores.md lists for a user, without INFO and CONFIG. */
         for (size_t k = 0; farm->kind == FARM_LIMITED && k < sizeof(needed) / sizeof(needed[0]);
              k++)
             args[n++] = needed[k];
@@ -114,7 +114,7 @@ void farm_restart(struct farm *farm, size_t i) {
                  farm->clock_fd);
 }
 
-/* A server is never taken for dead because the machine is busy: farm_deaths_noticed(). */
+/* Other servers never take a server for dead because the machine is busy: farm_deaths_noticed(). */
 #define NEVER_MS "3600000"
 #define SOON_MS "1000"
 
@@ -159,7 +159,7 @@ static void sentinels_start(struct farm *farm) {
         sentinel_start(farm, i);
 }
 
-/* Nodes that meet each other wait for time to pass, and the test's clock stands still. */
+/* Nodes wait for time to pass before they meet each other, and the test's clock stands still. */
 static void clock_tick(const struct farm *farm, int64_t ms) {
     int64_t *clock;
 
@@ -172,15 +172,15 @@ static void clock_tick(const struct farm *farm, int64_t ms) {
     munmap(clock, 16);
 }
 
-/* A node of a cluster, as another one or itself sees it. */
+/* A node of a cluster, as another node or the node itself reports it. */
 struct seen {
     char id[41];
     unsigned long long epoch;
-    char slots[600]; /* its ranges, without those that are being moved */
+    char slots[600]; /* its slots, without those that are being moved */
 };
 
-/* One line of CLUSTER NODES: id address flags master ping pong epoch link slots... False: the node
-   is not in the cluster for good, or there is no connection to it. */
+/* Reads one line of CLUSTER NODES: id address flags master ping pong epoch link slots... Returns
+ * false if the node has not fully joined the cluster, or there is no connection to it. */
 static bool seen_read(char *line, struct seen *seen) {
     const char *words[8] = {NULL};
     char *rest = line, *word;
@@ -206,7 +206,7 @@ static int seen_order(const void *a, const void *b) {
     return strcmp(((const struct seen *)a)->id, ((const struct seen *)b)->id);
 }
 
-/* All nodes as the server sees them, in the order of their ids; false: some are not there yet. */
+/* All nodes as the server reports them, in the order of their ids; false: some are missing. */
 static bool view_read(const struct farm *farm, size_t i, struct seen view[FARM_MAX]) {
     char answer[8192], *rest = answer, *line;
     size_t n = 0;
@@ -216,7 +216,7 @@ static bool view_read(const struct farm *farm, size_t i, struct seen view[FARM_M
     if (strstr(answer, "cluster_state:ok\r") == NULL)
         return false;
     server_ask(&farm->servers[i], answer, sizeof(answer), "CLUSTER", "NODES", NULL);
-    (void)strsep(&rest, "\n"); /* its length */
+    (void)strsep(&rest, "\n"); /* skips the length */
     while ((line = strsep(&rest, "\r\n")) != NULL)
         if (line[0] != '\0' && (n == farm->servers_n || !seen_read(line, &view[n++])))
             return false;
@@ -232,7 +232,7 @@ static bool epochs_differ(const struct seen *view, size_t n) {
     return true;
 }
 
-/* A look at the nodes also advances their clock. */
+/* Also advances the nodes' clock. */
 bool farm_agrees(const struct farm *farm) {
     struct seen first[FARM_MAX], other[FARM_MAX];
 
@@ -272,7 +272,7 @@ static void setting_change(const struct farm *farm, size_t i, const char *ms) {
 
 static void patience_set(const struct farm *farm, const char *ms) {
     for (size_t i = farm->kind == FARM_SENTINEL ? farm->servers_n : 0; i < farm->all_n; i++)
-        if (farm->servers[i].pid > 0) /* it was not stopped */
+        if (farm->servers[i].pid > 0) /* the server was not stopped */
             setting_change(farm, i, ms);
 }
 
@@ -284,7 +284,7 @@ void farm_deaths_unnoticed(const struct farm *farm) {
     patience_set(farm, farm->kind == FARM_SENTINEL ? NEVER_MS : LONG_MS);
 }
 
-/* Each node meets each other: none has to wait for gossip. */
+/* Each node meets each other node, so that none has to wait for gossip. */
 static void cluster_join(const struct farm *farm) {
     char first[16], last[16], port[16];
 
@@ -301,7 +301,7 @@ static void cluster_join(const struct farm *farm) {
     WAIT_UNTIL(farm_agrees(farm));
 }
 
-/* The replica has all that the master has, and goes on with it. */
+/* The replica has all changes of the master, and keeps receiving. */
 static bool replica_follows(const struct farm *farm, size_t i) {
     char answer[8192];
 
@@ -358,7 +358,7 @@ size_t farm_replica_add(struct farm *farm) {
         cluster_command(farm, i, "MEET", "127.0.0.1", port);
     WAIT_UNTIL(all_know_all(farm));
     server_ask(&farm->servers[0], answer, sizeof(answer), "CLUSTER", "MYID", NULL);
-    snprintf(master, sizeof(master), "%.40s", answer + 5); /* behind $40 and the end of its line */
+    snprintf(master, sizeof(master), "%.40s", answer + 5); /* after $40 and the end of its line */
     cluster_command(farm, added, "REPLICATE", master, NULL);
     WAIT_UNTIL(replica_follows(farm, added));
     WAIT_UNTIL(all_know_replica(farm, master));
@@ -366,7 +366,7 @@ size_t farm_replica_add(struct farm *farm) {
 }
 
 /* True if the sentinel is connected to the master, its replica and the two other sentinels, and
-   could have the one replaced by the other. */
+ * could replace the master by the replica. */
 static bool sentinel_is_ready(const struct farm *farm, size_t i) {
     static const char *const lists[] = {"MASTERS", "REPLICAS", "SENTINELS"};
     char answer[8192];

@@ -1,6 +1,6 @@
 /*
- * What may happen to a connection and its server while operations are under way:
- * pauses, deaths, cuts at every byte, answers that are none or never come.
+ * Faults of a connection and its server during operations: pauses, deaths, cuts
+ * at every byte, replies that are garbage or never come.
  */
 #include "loop_clock.h"
 #include "proxied_server.h"
@@ -11,12 +11,13 @@
 
 #define TIMEOUT "timeout=100s"
 
-/* Past the deadline of what was submitted. */
+/* Moves the clock past the deadline of the submitted operations. */
 static void deadline_pass(void) {
     loop_clock_forward(100000);
 }
 
-/* A server that was down is tried again now and then; until it answers, claims are refused. */
+/* The store tries a server that was down again at intervals; until it responds, claims are
+ * refused. */
 static struct answer claim_when_back(struct conn *c, const char *key, unsigned owner) {
     struct answer a;
 
@@ -56,12 +57,13 @@ TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_agai
     server_pause(&server);
     claim_fill(&call, &c, "k", 1);
     CHECK_INT(call_submit(&call), 0);
-    conn_turn(&c, 0); /* it is sent */
+    conn_turn(&c, 0); /* sends the request */
     deadline_pass();
     a = answer_wait(&call);
     CHECK_INT(a.rc, IDEM_E_UNKNOWN);
     CHECK_HAS(a.text, "it may have happened");
-    /* It costs the timeout once: it is known to hang now, and no time passes. */
+    /* The pause costs the timeout once: the store now knows that the server hangs, and no time
+     * passes. */
     loop_clock_stop();
     CHECK_INT(claim(&c, "k", 1).rc, IDEM_E_REFUSED);
     loop_clock_go_on();
@@ -146,7 +148,7 @@ TEST(what_may_have_happened_and_cannot_be_asked_again_is_unknown) {
     conn_close(&c);
 }
 
-/* The clock stands still: nothing is refused because its time is over. */
+/* The clock stands still: no operation is refused because of its deadline. */
 TEST(a_server_that_is_down_refuses_at_once_and_is_found_again) {
     struct conn c;
     struct call calls[5];
@@ -156,7 +158,7 @@ TEST(a_server_that_is_down_refuses_at_once_and_is_found_again) {
     run_done(&c, "a", 1, "r");
     loop_clock_stop();
     server_stop(&server);
-    conn_pass(&c, 50); /* the end of the connection is noticed, and two tries fail */
+    conn_pass(&c, 50); /* the store notices the end of the connection, and two attempts fail */
     settle_fill(&calls[0], &c, "a");
     once_fill(&calls[1], &c, "once");
     count_fill(&calls[2], &c, "count", 1);
@@ -170,15 +172,15 @@ TEST(a_server_that_is_down_refuses_at_once_and_is_found_again) {
         CHECK_INT(a.rc, IDEM_E_REFUSED);
         CHECK_HAS(a.text, "cannot be reached");
     }
-    conn_pass(&c, 20000); /* the pauses between two tries have grown as far as they do */
+    conn_pass(&c, 20000); /* the pauses between two attempts have reached their maximum */
     server_begin();
-    conn_pass(&c, 1000); /* it is tried at least once in a second */
+    conn_pass(&c, 1000); /* the store tries at least once in a second */
     WAIT_UNTIL(claim(&c, "k", 1).verdict == IDEM_RUN);
     CHECK_STR(claim(&c, "a", 2).result, "r");
     conn_close(&c);
 }
 
-/* One operation after the other, each with its answer cut one byte later, until none is cut. */
+/* One operation after the other, each with its reply cut one byte later, until none is cut. */
 static unsigned cuts_at_every_byte(struct conn *c, struct answer (*ask)(struct conn *c, unsigned n),
                                    void (*judge)(const struct answer *a), unsigned step) {
     unsigned n = 0;
@@ -263,7 +265,8 @@ static bool was_cut(void) {
     return proxy.cuts > 0;
 }
 
-/* A lock is given back, the answer is lost, and somebody takes it before it is asked again. */
+/* A lock is released, the reply is lost, and another owner takes the lock before the store
+ * retries. */
 TEST(a_finish_that_was_perhaps_stored_is_unknown_when_another_owner_has_come) {
     struct conn c, other;
     struct call call;
@@ -284,7 +287,7 @@ TEST(a_finish_that_was_perhaps_stored_is_unknown_when_another_owner_has_come) {
     conn_close(&c);
 }
 
-/* Each has its number as its status. */
+/* Each finish has its number as its status. */
 static void numbers_make(struct conn *c, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         struct call call;
@@ -341,7 +344,7 @@ TEST(a_reply_that_never_comes_is_unknown_at_the_deadline) {
     deadline_pass();
     CHECK_INT(answer_wait(&calls[0]).rc, IDEM_E_UNKNOWN);
     CHECK_INT(answer_wait(&calls[1]).rc, IDEM_E_UNKNOWN);
-    CHECK_INT(answer_wait(&calls[2]).rc, IDEM_E_REFUSED); /* it changes nothing */
+    CHECK_INT(answer_wait(&calls[2]).rc, IDEM_E_REFUSED); /* a lookup changes nothing */
     proxy.swallow = false;
     a = claim_when_back(&c, "k", 1);
     CHECK_INT(a.rc, 0);
@@ -364,7 +367,7 @@ static bool was_met_again(void) {
     return proxy.met > 1;
 }
 
-/* It lay on the way, or in the server's socket, while its connection was given up. */
+/* The command was on its way, or in the server's socket, when the store gave its connection up. */
 TEST(a_claim_that_was_given_up_and_released_does_not_come_late) {
     struct conn c;
     struct call call;
@@ -415,7 +418,7 @@ TEST(scripts_that_were_flushed_are_loaded_again_and_nobody_sees_it) {
     conn_close(&c);
 }
 
-/* Were each of them to load all scripts, it would be megabytes for some hundred operations. */
+/* If each connection loaded all scripts, that would be megabytes for some hundred operations. */
 TEST(scripts_that_were_flushed_are_loaded_once_for_all_that_miss_them) {
     static struct call calls[500];
     char reply[8000], *loads;
@@ -465,7 +468,7 @@ TEST(scripts_that_are_flushed_again_and_again_under_load_cost_nobody_anything) {
     conn_close(&c);
 }
 
-/* Wakes. */
+/* Wake-ups. */
 
 static unsigned wakes;
 
@@ -487,10 +490,10 @@ TEST(a_waiter_is_woken_though_the_connection_for_it_was_lost_before) {
     open_plain(&c, "timeout=100s");
     CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
     CHECK_INT(c.store->driver->watch(c.store, &watch), 0);
-    turn_until(&c, is_woken); /* its wish is in force */
+    turn_until(&c, is_woken); /* the watch is in force */
     wakes = 0;
     server_ask(&server, reply, sizeof(reply), "CLIENT", "KILL", "TYPE", "pubsub", NULL);
-    turn_until(&c, is_woken); /* and again */
+    turn_until(&c, is_woken); /* the watch is in force again */
     wakes = 0;
     CHECK_INT(done(&c, "k", 1, "r").ack, IDEM_ACK);
     turn_until(&c, is_woken);
@@ -569,14 +572,16 @@ TEST(counts_of_before_and_after_the_last_that_were_sent_go_out_when_it_is_closed
     count(&c, IDEM_EVENT_SUPERSEDED, 1);
     server_go_on(&server);
     WAIT_UNTIL(counted(IDEM_EVENT_SUPERSEDED) == 2);
-    CHECK_INT(counted(IDEM_EVENT_SUPERSEDED), 2); /* by now it has answered the store, too */
+    CHECK_INT(counted(IDEM_EVENT_SUPERSEDED),
+              2); /* by now the server has answered the store, too */
     conn_close(&c);
-    WAIT_UNTIL(is_counted()); /* it was said when it was closed, and that waits for half a second */
+    WAIT_UNTIL(is_counted()); /* the store sends its counts when it closes, and that waits for up to
+                                 half a second */
 }
 
-/* Refusals of what may have happened. */
+/* Refusals of operations that may have happened. */
 
-/* The first answer is lost with its connection; what comes after it the server does not allow. */
+/* The first reply is lost with its connection; the server does not allow the retry. */
 static struct answer refused_again(struct conn *c, struct call *call) {
     char reply[64];
 
@@ -609,7 +614,7 @@ TEST(what_may_have_happened_and_is_refused_when_it_is_said_again_is_unknown) {
     a = refused_again(&c, &call);
     CHECK_INT(a.rc, IDEM_E_UNKNOWN);
     CHECK_HAS(a.text, "may have happened");
-    /* What is refused and was not sent before is refused. */
+    /* An operation that was not sent before may be refused as such. */
     a = claim(&c, "other", 1);
     CHECK_INT(a.rc, IDEM_E_REFUSED);
     conn_close(&c);
@@ -630,8 +635,8 @@ static bool is_ready(void) {
     return readies > 0;
 }
 
-/* When it is ready, the end of the connection before it is still asked for: the time for that
-   answer runs already. */
+/* When the connection is ready, the store still waits for the reply to CLIENT KILL of the
+ * earlier one: that reply's timeout runs already. */
 TEST(a_server_that_falls_silent_while_it_is_greeted_again_is_given_up) {
     char reply[64];
     struct conn c;
@@ -645,8 +650,8 @@ TEST(a_server_that_falls_silent_while_it_is_greeted_again_is_given_up) {
     server_ask(&server, reply, sizeof(reply), "CLIENT", "KILL", "TYPE", "normal", NULL);
     turn_until(&c, was_met);
     turn_until(&c, is_deaf);
-    /* The rest of the greeting is still answered: what comes after the clock was moved counts as a
-       word of the server's, and its time begins anew. */
+    /* The rest of the greeting is still answered: a reply that comes after the clock has moved is a
+     * sign of life, and its timeout would begin anew. */
     turn_until(&c, is_ready);
     met_before = proxy.met;
     claim_fill(&call, &c, "k", 1);
@@ -654,7 +659,7 @@ TEST(a_server_that_falls_silent_while_it_is_greeted_again_is_given_up) {
     deadline_pass();
     a = answer_wait(&call);
     CHECK(a.rc == IDEM_E_UNKNOWN || a.rc == IDEM_E_REFUSED);
-    turn_until(&c, was_met); /* it was given up, and another is made */
+    turn_until(&c, was_met); /* the store gave the connection up, and makes another */
     a = claim_when_back(&c, "k", 1);
     CHECK_INT(a.rc, 0);
     CHECK_INT(a.verdict, IDEM_RUN);
@@ -666,14 +671,14 @@ TEST(a_server_that_falls_silent_while_it_is_greeted_again_is_given_up) {
 static void left_is_within(struct conn *c, int64_t most) {
     struct call call;
 
-    /* Twice: the second one in a second asks for what is left at once. */
+    /* Twice: the second claim within a second asks for the time left in the same request. */
     for (int i = 0; i < 2; i++) {
         claim_fill(&call, c, "k", 2);
         CHECK_INT(call_run(&call), 0);
         CHECK_INT(call.op.out.claim.verdict, IDEM_BUSY);
         CHECK(call.op.out.claim.left_ms > 0 && call.op.out.claim.left_ms <= most);
     }
-    /* By the script, too. */
+    /* Through the script, too. */
     claim_fill(&call, c, "k", 2);
     call.op.in.claim.mode = IDEM_MODE_LOCK;
     call.op.in.claim.recover = IDEM_RECOVER_RERUN;
@@ -704,11 +709,11 @@ TEST(a_lease_is_never_said_to_be_longer_than_it_was_though_the_clock_was_set_bac
     open_plain(&c, "timeout=100s");
     CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
     left_is_within(&c, LEASE_MS);
-    CHECK(lease_left(&c, clock) == LEASE_MS); /* it is this clock */
+    CHECK(lease_left(&c, clock) == LEASE_MS); /* the test's clock is in use */
     clock->wall -= 3600000;
     left_is_within(&c, LEASE_MS);
     CHECK(lease_left(&c, clock) > 0 && lease_left(&c, clock) <= LEASE_MS);
-    /* Its own owner is not hindered. */
+    /* The owner itself is not hindered. */
     CHECK_INT(done(&c, "k", 1, "r").ack, IDEM_ACK);
     CHECK_STR(claim(&c, "k", 2).result, "r");
     conn_close(&c);

@@ -1,6 +1,6 @@
 /*
- * Answers that are none, servers that are none, and who closes a store in the
- * middle of it.
+ * Replies that are garbage, servers that are not Redis, and stores that are
+ * closed in the middle of that.
  */
 #include <malloc.h>
 
@@ -9,7 +9,7 @@
 #include "store/driver_call.h"
 #include "temp.h"
 
-/* Answers that are none, or not to what was asked; each twice, because a claim wants two. */
+/* Garbage, or replies that do not fit the request; each twice, because a claim expects two. */
 static const char *const garbage[] = {
     "garbage\r\ngarbage\r\n",
     "$-7\r\n$-7\r\n",
@@ -70,8 +70,8 @@ static void any_fill(struct call *call, struct conn *c, enum idem_op_kind kind, 
         settle_fill(call, c, key);
 }
 
-/* As call_run(), while the loop's clock goes faster: there is a pause before each new connection.
- */
+/* As call_run(), while the loop's clock runs faster: there is a pause before each new
+ * connection. */
 static int run_passing(struct call *call) {
     if (call_submit(call) < 0)
         return call->rc;
@@ -88,7 +88,7 @@ TEST(an_answer_that_is_garbage_is_never_taken_for_one) {
     for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++)
         for (unsigned kind = 0; kind < IDEM_OP__COMMON; kind++) {
             kind_fill(&call, &c, IDEM_OP_LOOKUP, "nothing");
-            CHECK_INT(run_passing(&call), IDEM_E_ABSENT); /* it is connected */
+            CHECK_INT(run_passing(&call), IDEM_E_ABSENT); /* the store is connected */
             any_fill(&call, &c, (enum idem_op_kind)kind, (unsigned)i);
             proxy.say = garbage[i];
             (void)run_passing(&call);
@@ -129,7 +129,7 @@ TEST(a_server_that_takes_connections_and_says_nothing_is_given_up) {
     conn_close(&c);
 }
 
-/* Each part is nothing, and there is no end of them. */
+/* Each part is empty, and they have no end. */
 TEST(a_server_that_answers_without_an_end_is_given_up) {
     static const char head[] = "*1000000\r\n", part[] = "*2\r\n*0\r\n$-1\r\n";
     size_t n = 500000, len = sizeof(part) - 1;
@@ -170,7 +170,8 @@ static char *big_text(void) {
     return big;
 }
 
-/* Both the cancelled one and the one whose time is over are still wanted by the connection. */
+/* The connection still expects replies for both the cancelled operation and the one whose
+ * deadline is over. */
 TEST(what_was_given_up_while_its_answer_is_due_goes_with_the_store) {
     char *big = big_text();
     struct conn c;
@@ -194,7 +195,7 @@ TEST(what_was_given_up_while_its_answer_is_due_goes_with_the_store) {
         if (i > 0) {
             done_fill(&late, &c, "k", 1, big);
             CHECK_INT(call_submit(&late), 0);
-            /* The deadline, and not a word about the descriptor. */
+            /* Only the deadline passes; the descriptor has no event. */
             loop_clock_forward(100000);
             while (late.completed == 0)
                 idem_loop_timeout(&c.loop);
@@ -207,7 +208,7 @@ TEST(what_was_given_up_while_its_answer_is_due_goes_with_the_store) {
     free(big);
 }
 
-/* Answers that come while another one is being told. */
+/* Replies that come while the callback of another operation runs. */
 
 static struct call inner;
 
@@ -245,7 +246,7 @@ TEST(a_loop_that_is_turned_inside_a_call_back_costs_no_reply) {
     free(big);
 }
 
-/* Who gives up a store at the worst moment. */
+/* A store that is closed at the worst moment. */
 
 static void close_it(struct call *call) {
     conn_close_store(call->conn);
@@ -264,7 +265,7 @@ static void closed_inside(enum host_kind kind, bool away) {
     claim_fill(&waiting, &c, "k", 2);
     CHECK_INT(call_submit(&waiting), 0);
     server_stop(&server);
-    if (away) /* the host does not turn until all deadlines are over */
+    if (away) /* the host does not turn the loop until all deadlines are over */
         loop_clock_forward(100000);
     while (settled.completed == 0)
         conn_turn(&c, 100);
@@ -286,7 +287,7 @@ TEST(a_store_may_be_closed_from_inside_a_call_back_whose_deadline_went_by_unseen
     closed_inside(HOST_EDGE, true);
 }
 
-/* The timer alone, without a word about the descriptor. */
+/* Only the timer fires; the descriptor has no event. */
 TEST(a_store_may_be_closed_while_a_deadline_looks_at_its_connections) {
     struct conn c;
     struct call settled;
@@ -307,7 +308,7 @@ TEST(a_store_may_be_closed_while_a_deadline_looks_at_its_connections) {
     host_release(&c.host);
 }
 
-/* The same, where it is a write that finds out. */
+/* The same, but a write finds the fault. */
 TEST(a_store_may_be_closed_while_its_operations_are_written) {
     struct conn c;
     struct call settled, more;
@@ -329,14 +330,14 @@ TEST(a_store_may_be_closed_while_its_operations_are_written) {
     host_release(&c.host);
 }
 
-/* Both at once are told by the kernel: there is room to write, and something to read. What is freed
-   is filled, so that one who looks at it is seen without a sanitizer, too. */
+/* The kernel reports both at once: room to write, and bytes to read. Freed memory is filled, so
+ * that a read of it fails without a sanitizer, too. */
 TEST(a_store_may_be_closed_by_a_write_while_there_is_something_to_read) {
     char *big = big_text();
     struct conn c;
     struct call settled, more;
 
-    (void)mallopt(M_PERTURB, 0x5a); /* which a sanitizer does without */
+    (void)mallopt(M_PERTURB, 0x5a); /* without effect under a sanitizer */
     server_begin();
     open_plain(&c, "timeout=100s");
     run_done(&c, "k", 1, "r");
@@ -347,7 +348,7 @@ TEST(a_store_may_be_closed_by_a_write_while_there_is_something_to_read) {
     done_fill(&more, &c, "k", 1, big);
     CHECK_INT(call_submit(&more), 0);
     for (int i = 0; i < 10; i++)
-        conn_turn(&c, 0); /* as much as the kernel takes */
+        conn_turn(&c, 0); /* as many bytes as the kernel takes */
     server_stop(&server);
     while (settled.completed == 0)
         conn_turn(&c, 100);

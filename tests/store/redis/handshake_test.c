@@ -1,6 +1,7 @@
 /*
- * What a server is asked when it is reached, and what it may refuse: users,
- * certificates, roles, policies, memory, and records that are none.
+ * The handshake with a server, and the reasons for which a store refuses it:
+ * users, certificates, roles, policies, memory, and values that are not
+ * records.
  */
 #include <stdarg.h>
 
@@ -54,7 +55,7 @@ static void runs(const char *url) {
     CHECK_INT(a.verdict, IDEM_RUN);
 }
 
-/* In one of a few buffers. */
+/* Prints into one of a few buffers. */
 static const char *text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static const char *text(const char *format, ...) {
     static char texts[16][1500];
@@ -68,7 +69,7 @@ static const char *text(const char *format, ...) {
     return at;
 }
 
-/* Who. */
+/* Users. */
 
 static void file_write(const char *path, const char *content) {
     FILE *file = fopen(path, "w");
@@ -130,7 +131,7 @@ static int open_at(const char *url, char *why, size_t size) {
     return rc;
 }
 
-/* Such a one would be used as the default user, who may be allowed everything. */
+/* Such a URL would use the default user, who may be allowed everything. */
 TEST(a_user_without_a_password_is_refused_when_it_is_opened) {
     static const char *const args[] = {NULL};
     char why[512];
@@ -177,7 +178,7 @@ TEST(a_database_that_there_is_not_is_told) {
     refused(text("redis://127.0.0.1:%d/2", server.port), "the server has no such database");
 }
 
-/* Or records would go to another database, where others may meet them. */
+/* Otherwise records would go to another database, and mix with the records there. */
 TEST(a_user_who_may_not_select_its_database_is_refused) {
     static const char *const args[] = {"--user", "clerk", "on",      ">secret", "~*",
                                        "&*",     "+@all", "-select", NULL};
@@ -187,7 +188,7 @@ TEST(a_user_who_may_not_select_its_database_is_refused) {
     runs(text("redis://clerk:secret@127.0.0.1:%d", server.port));
 }
 
-/* Such a server repeats what it was given. */
+/* Such a server repeats the arguments in its error. */
 TEST(a_server_that_does_not_know_auth_tells_no_password) {
     static const char *const args[] = {"--rename-command", "AUTH", "", NULL};
     struct answer a;
@@ -202,7 +203,7 @@ TEST(a_server_that_does_not_know_auth_tells_no_password) {
     conn_close(&c);
 }
 
-/* A finish that is stored is acknowledged, whether or not it may be published. */
+/* A stored finish is acknowledged, whether or not the user may publish it. */
 TEST(a_user_without_channels_can_do_everything_but_wake) {
     static const char *const args[] = {"--user", "clerk",         "on", ">secret", "~*",
                                        "+@all",  "resetchannels", NULL};
@@ -237,7 +238,8 @@ TEST(a_certificate_must_be_by_a_known_authority_and_for_the_host) {
     runs(tls_url(&farm, ca));
     refused(tls_url(&farm, text("%s&tls_name=elsewhere.example", ca)), "hostname mismatch");
     refused(tls_url(&farm, text("%s&tls_name=192.0.2.1", ca)), "IP address mismatch");
-    refused(tls_url(&farm, mine), "certificate"); /* the system's authorities */
+    refused(tls_url(&farm, mine),
+            "certificate"); /* the system's authorities do not know this one */
     CHECK_INT(claim_at(tls_url(&farm, text("%s&tls_verify=no", mine))).rc, 0);
     CHECK_INT(
         claim_at(text("rediss://127.0.0.1:%d?connect_timeout=100s%s", farm.servers[0].port, ca)).rc,
@@ -265,9 +267,9 @@ TEST(tls_where_there_is_none_and_none_where_there_is_are_told) {
     farm_stop(&farm);
 }
 
-/* What it is. */
+/* Kinds of servers. */
 
-static char lost[300]; /* why a server was lost, the last time */
+static char lost[300]; /* the reason why the store last lost a server */
 
 static void lost_note(void *data, const char *where, const char *name, const char *value) {
     (void)data;
@@ -291,7 +293,7 @@ TEST(a_replica_is_told_and_used_once_it_is_the_master) {
     say("REPLICAOF", "NO", "ONE", NULL);
     WAIT_UNTIL((a = claim(&c, "k", 1)).rc == 0);
     CHECK_INT(a.verdict, IDEM_RUN);
-    /* And once it is none again. */
+    /* And when the server is no master again. */
     lost[0] = '\0';
     say("REPLICAOF", "127.0.0.1", "1", NULL);
     claim_fill(&call, &c, "k2", 1);
@@ -382,7 +384,7 @@ TEST(a_server_that_is_too_old_is_refused) {
     proxy_stop(&proxy);
 }
 
-/* Without SET NX GET, which came with 7.0, every claim goes by the script. */
+/* Without SET NX GET, which came with 7.0, every claim uses the script. */
 TEST(a_server_of_the_oldest_version_is_asked_by_scripts_only) {
     static const char *const args[] = {NULL};
     static struct proxy proxy;
@@ -407,10 +409,10 @@ TEST(a_server_of_the_oldest_version_is_asked_by_scripts_only) {
     proxy_stop(&proxy);
 }
 
-/* Where. */
+/* Addresses. */
 
 TEST(where_nobody_listens_the_first_operation_fails_at_once) {
-    loop_clock_stop(); /* and no time passes */
+    loop_clock_stop(); /* no time passes */
     refused(text("redis://127.0.0.1:%d?timeout=100s", port_free()), "cannot be reached");
     refused(text("redis:%s/nobody?timeout=100s", temp_folder()), "cannot be reached");
     refused(text("redis+sentinel://127.0.0.1:%d/shop?timeout=100s", port_free()),
@@ -418,7 +420,7 @@ TEST(where_nobody_listens_the_first_operation_fails_at_once) {
     refused(text("redis+cluster://127.0.0.1:%d?timeout=100s", port_free()), "cannot be reached");
 }
 
-/* So long that nobody needs to be asked. */
+/* Such a long label is invalid, so no name server is asked. */
 TEST(a_name_that_cannot_be_looked_up_is_told) {
     char name[80];
 
@@ -462,10 +464,10 @@ TEST(a_server_without_memory_takes_nothing_new_and_lets_what_runs_finish) {
     CHECK_INT(settle(&c, "settled").rc, 0);
     CHECK_STR(claim(&c, "done", 2).result, "r");
     CHECK_INT(claim(&c, "running", 2).verdict, IDEM_BUSY);
-    CHECK_INT(claim(&c, "running", 1).verdict, IDEM_RUN); /* its own */
+    CHECK_INT(claim(&c, "running", 1).verdict, IDEM_RUN); /* the owner's own */
     CHECK_STR(lookup(&c, "done").result, "r");
     CHECK_INT(list_count(&c), 4);
-    CHECK_INT(forget(&c, "other", true).rc, 0); /* the way out */
+    CHECK_INT(forget(&c, "other", true).rc, 0); /* the operator's way out */
     CHECK_INT(done(&c, "running", 1, "r").ack, IDEM_ACK);
     CHECK_STR(claim(&c, "running", 2).result, "r");
     say("CONFIG", "SET", "maxmemory", "0");
@@ -534,7 +536,8 @@ TEST(a_record_without_an_end_and_one_cut_short_are_damaged) {
     server_ask(&server, reply, sizeof(reply), "PERSIST", name, NULL);
     CHECK_INT(done(&c, "k", 5, "r").rc, IDEM_E_CORRUPT);
     CHECK_INT(forget(&c, "k", true).rc, 0);
-    /* Whatever length is left of it: an answer, never a crash; a cut result cannot be seen. */
+    /* A record cut to any length gives an error, never a crash; a cut inside the result cannot be
+     * seen. */
     for (n = 0; n < 150; n += 7) {
         CHECK_INT(claim(&c, "k", 1).verdict, IDEM_RUN);
         server_ask(&server, reply, sizeof(reply), "EVAL",

@@ -1,6 +1,7 @@
 /*
- * List and stats where servers answer what is no record, change under it, or are
- * slow: by fake servers, each with names of its own on two pages.
+ * Lists and counts when servers return values that are not records, change
+ * meanwhile, or are slow: with fake servers, each of which has names of its own
+ * on two pages.
  */
 #include "fake_server.h"
 #include "loop_clock.h"
@@ -13,10 +14,10 @@
 #define PER_FAKE (2 * PER_PAGE)
 #define NAMES (FAKES_MAX * PER_FAKE)
 
-/* Name number i is of server i / PER_FAKE. */
+/* Name number i belongs to server i / PER_FAKE. */
 static char names[NAMES][100], hashes[NAMES][IDEM_HEX_LEN + 1];
 static unsigned told[NAMES];
-static _Atomic unsigned seen[NAMES]; /* looks that were asked for */
+static _Atomic unsigned seen[NAMES]; /* how often each name was looked up */
 static _Atomic unsigned scripts, scans, events_asked;
 static _Atomic unsigned map_kind, maps;
 
@@ -50,7 +51,7 @@ static unsigned slot_of(size_t i) {
     return redis_cluster_slot(names[i], strlen(names[i]));
 }
 
-/* What the fakes say. */
+/* The fakes' replies. */
 
 static void page_say(size_t fake, unsigned page, unsigned pages, char *out, size_t size) {
     size_t n = (size_t)snprintf(out, size, "*2\r\n$1\r\n%u\r\n*%d\r\n",
@@ -63,7 +64,7 @@ static void page_say(size_t fake, unsigned page, unsigned pages, char *out, size
     }
 }
 
-/* A record that cannot be read is one: without NULs, for snprintf(). */
+/* A record that cannot be read; without NULs, for snprintf(). */
 static void record_say(char *out, size_t size) {
     snprintf(out, size, "*4\r\n$1\r\n\xe1\r\n:1000\r\n:1700000000000\r\n:1\r\n");
 }
@@ -95,7 +96,7 @@ static void entries_note(const struct idem_entry *entries, size_t n) {
             told[k] += strcmp(hashes[k], entries[i].hash) == 0;
 }
 
-/* One page; how many it has. */
+/* Lists one page; returns the number of its entries. */
 static size_t page_list(struct conn *c, struct idem_cursor *cursor, size_t max, bool note) {
     struct call call;
 
@@ -120,7 +121,7 @@ static void list_rest(struct conn *c, struct idem_cursor *cursor, size_t max) {
     }
 }
 
-/* Each of the server's names was told, so often. */
+/* The list had each of the server's names between `least` and `most` times. */
 static void told_check(size_t fake, unsigned least, unsigned most) {
     for (size_t i = fake * PER_FAKE; i < (fake + 1) * PER_FAKE; i++) {
         if (told[i] < least || told[i] > most)
@@ -129,8 +130,8 @@ static void told_check(size_t fake, unsigned least, unsigned most) {
     }
 }
 
-/* Of the first server's names a third moves: ASK by it, and by the other one MOVED without ASKING.
-   The rest cannot be answered at first for other reasons. */
+/* A third of the first server's names is moving: it replies ASK, and the other server MOVED if
+ * the command comes without ASKING. The rest fail at first for other reasons. */
 static bool trouble_say(const struct fake_command *command, size_t i, char *out, size_t size) {
     static const char *const first[] = {
         "-TRYAGAIN Multiple keys\r\n",      "-LOADING Redis is loading\r\n",
@@ -220,7 +221,7 @@ TEST(stats_follows_what_the_slot_of_the_counts_answers) {
     fakes_stop();
 }
 
-/* One key is of another type, another one not ours to read. */
+/* One key has another type, another may not be read. */
 static _Atomic bool broken;
 
 static bool say_foreign(const struct fake_command *command, char *out, size_t size) {
@@ -263,8 +264,8 @@ TEST(a_key_that_is_none_of_ours_is_passed_over_and_any_other_error_is_told) {
     fakes_stop();
 }
 
-/* Three servers. Then the one that was gone through goes, and the one that is being gone through
-   has its slots; or the latter has its place taken by a fourth; or that joins. */
+/* Three servers. Then the server that is fully listed disappears, and the one that is half
+ * listed gets its slots; or a fourth server takes the latter's place; or the fourth joins. */
 enum { MAP_THREE, MAP_GONE, MAP_TAKEN, MAP_JOINED };
 static _Atomic size_t first, second;
 
@@ -301,7 +302,7 @@ static unsigned told_of(size_t fake) {
     return n;
 }
 
-/* Lists until one server and half of another are told, and then changes the map. */
+/* Lists one server fully and another half, and then changes the map. */
 static void three_open(struct conn *c, struct idem_cursor *cursor, unsigned kind) {
     struct call call;
 
@@ -319,9 +320,9 @@ static void three_open(struct conn *c, struct idem_cursor *cursor, unsigned kind
     CHECK(told_of(first) == PER_FAKE && told_of(second) == PER_PAGE);
     map_kind = kind;
     maps = 0;
-    kind_fill(&call, c, IDEM_OP_LOOKUP, "nobody's"); /* MOVED, so that the map is asked for */
+    kind_fill(&call, c, IDEM_OP_LOOKUP, "nobody's"); /* MOVED, so that the store asks for the map */
     CHECK_INT(call_submit(&call), 0);
-    TURN_UNTIL(c, maps >= 2); /* it has read the first */
+    TURN_UNTIL(c, maps >= 2); /* the store has read the first map */
     c->store->driver->cancel(c->store, &call.op);
     list_rest(c, cursor, PER_PAGE);
 }
@@ -370,7 +371,7 @@ static bool say_alone(const struct fake_command *command, char *out, size_t size
 
 TEST(a_cursor_may_be_asked_for_twice) {
     struct idem_cursor cursors[PER_FAKE + 2] = {0}, other;
-    size_t order[PER_FAKE], n = 0; /* order: by which call it was told */
+    size_t order[PER_FAKE], n = 0; /* order: the call that listed it */
     unsigned before[NAMES];
     struct conn c;
 
@@ -389,12 +390,12 @@ TEST(a_cursor_may_be_asked_for_twice) {
         (void)page_list(&c, &other, 1, true);
         for (size_t i = 0; i < PER_FAKE; i++)
             if (told[i] != before[i])
-                CHECK_INT(order[i], n); /* the same one */
+                CHECK_INT(order[i], n); /* the same entry */
         CHECK_INT(other.end, cursors[n + 1].end);
     }
     told_check(0, 2, 2);
-    /* From each place on, and in any order, all that was told behind it is told again; what was
-       kept for it may be gone by now, and then its page is read again. */
+    /* From each cursor on, and in any order, the list continues with the same entries. The page
+     * kept for a cursor may be gone by now, and then it is read again. */
     for (size_t k = 0; k < n; k++) {
         memset(told, 0, sizeof(told));
         other = cursors[k];
@@ -406,7 +407,7 @@ TEST(a_cursor_may_be_asked_for_twice) {
     fakes_stop();
 }
 
-/* Ten pages, and each takes as long as a fifth of the deadline. No time passes but by them. */
+/* Ten pages, and each takes a fifth of the deadline. No other time passes. */
 #define SLOW_MS 60
 
 static bool say_slow(const struct fake_command *command, char *out, size_t size) {
@@ -439,12 +440,12 @@ TEST(stats_that_gets_on_may_take_longer_than_an_operation) {
         fprintf(stderr, "# %s\n", call.op.error.text);
     CHECK_INT(call.rc, 0);
     CHECK_INT(scans, 10);
-    CHECK_INT(scripts, 0); /* nor anything else for each record */
+    CHECK_INT(scripts, 0); /* nor another command for each record */
     conn_close(&c);
     fakes_stop();
 }
 
-/* The other operations' deadlines are none the worse for it. */
+/* The deadlines of other operations do not suffer from it. */
 static bool say_silence(const struct fake_command *command, char *out, size_t size) {
     if (fake_is(command, "EVALSHA", NULL))
         return true;

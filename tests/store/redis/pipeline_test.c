@@ -1,6 +1,6 @@
 /*
- * How often the server is written to: everything asked in one turn of the loop
- * goes out in one write, and a claim and a finish are one round trip each.
+ * How often the store writes to the server: all operations of one turn of the
+ * loop go out in one write, and a claim and a finish are one round trip each.
  */
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -11,7 +11,7 @@
 
 static _Atomic unsigned writes;
 
-/* In the place of libc's: it only counts. */
+/* Replaces libc's function: it only counts. */
 ssize_t send(int fd, const void *bytes, size_t len, int flags) {
     writes++;
     return syscall(SYS_sendto, fd, bytes, len, flags, NULL, 0);
@@ -27,7 +27,7 @@ static void begin(struct conn *c, enum host_kind kind) {
     if (server.pid == 0)
         server_start(&server, folder, "redis-server", false, args, -1);
     snprintf(url, sizeof(url), "redis:%s", server.socket);
-    loop_clock_stop(); /* what goes by the time (who is busy, deadlines) stays as it is */
+    loop_clock_stop(); /* everything that depends on time (busy waits, deadlines) stays as it is */
     conn_open(c, url, kind, NULL);
     run_done(c, kind == HOST_POLL ? "warm" : "warmer", 1, "r");
 }
@@ -70,7 +70,7 @@ TEST(everything_asked_in_one_turn_goes_out_in_one_write) {
     in_one_write(HOST_EDGE);
 }
 
-/* What is asked from inside one turn's call-backs goes out together, too. */
+/* Operations that are submitted inside one turn's callbacks go out together, too. */
 static struct call followers[MANY];
 static unsigned followed;
 
@@ -97,7 +97,7 @@ TEST(what_call_backs_of_one_turn_ask_goes_out_in_one_write) {
         (void)call_wait(&calls[i]);
     for (unsigned i = 0; i < MANY; i++)
         CHECK_INT(answer_wait(&followers[i]).ack, IDEM_ACK);
-    /* The answers may come in more than one piece, but not in one piece each. */
+    /* The replies may come in several reads, but not in one each. */
     CHECK(writes >= 2 && writes < MANY / 4);
     conn_close(&c);
 }
@@ -115,7 +115,7 @@ TEST(a_claim_and_a_finish_are_one_round_trip_each) {
     begin(&c, HOST_POLL);
     writes = 0;
     one_trip(claim(&c, "new", 1)); /* RUN */
-    /* The first of a busy time asks once more, for the time that is left; those after it do not. */
+    /* The first `busy` claim sends a second request, for the time left; those after it do not. */
     CHECK_INT(claim(&c, "new", 2).verdict, IDEM_BUSY);
     CHECK(writes <= 2);
     writes = 0;

@@ -1,6 +1,6 @@
 /*
  * Processes that share a server, through the library's own calls: each key runs
- * once, and one that was out of breath for too long changes nothing.
+ * once, and a process that was paused for too long changes nothing.
  */
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -59,7 +59,7 @@ static struct idem_outcome call(struct idem *h, struct idem_guard *guard, const 
     return out;
 }
 
-/* A line for each time that it happens. */
+/* Writes a line each time the effect happens. */
 static enum idem_result happens(struct idem_run *run, void *data) {
     char line[64];
     int len = snprintf(line, sizeof(line), "%s\n", (const char *)data);
@@ -88,7 +88,7 @@ static void worker(unsigned seed) {
         struct idem_outcome out;
         char key[32];
 
-        /* Half of the time all are at the same key, else anywhere. */
+        /* Half of the time all processes use the same key, else any. */
         snprintf(key, sizeof(key), "key%u", i % 2 == 0 ? i / 4 : (unsigned)rand_r(&seed) % KEYS);
         out = call(h, guard, key, happens, key);
         CHECK(out.verdict == IDEM_RUN || out.verdict == IDEM_REPLAY);
@@ -139,7 +139,7 @@ TEST(what_many_processes_want_at_once_happens_once_each) {
     CHECK_INT(all, KEYS);
 }
 
-/* The paused one, and who takes over: only the lease of the first may run out. */
+/* A paused owner, and one that takes over: only the lease of the first may end. */
 
 #define RERUN(lease)                                                                               \
     {                                                                                              \
@@ -154,7 +154,7 @@ static enum idem_result tell_and_wait(struct idem_run *run, void *data) {
     char word;
 
     CHECK(write(pipes[1], "r", 1) == 1);
-    CHECK(read(pipes[0], &word, 1) == 1); /* it is paused here */
+    CHECK(read(pipes[0], &word, 1) == 1); /* the owner is paused here */
     CHECK_INT(idem_run_set_result(run, "late", 4), 0);
     return IDEM_RESULT_DONE;
 }
@@ -175,10 +175,10 @@ static void runner(int in, int out) {
 struct paused {
     pid_t pid;
     int to;
-    uint32_t attempt; /* of who took over */
+    uint32_t attempt; /* of the owner that took over */
 };
 
-/* The one that was paused says that it is done while this is running. */
+/* The paused owner finishes with done while this one runs. */
 static enum idem_result take_over(struct idem_run *run, void *data) {
     struct paused *paused = data;
     int status;

@@ -1,6 +1,4 @@
-/*
- * A server, and a proxy before it.
- */
+/* A server, and a proxy in front of it. */
 #include "proxied_server.h"
 
 #include "store/driver_call.h"
@@ -20,7 +18,7 @@ void server_begin(void) {
     server_start(&server, folder, "redis-server", false, durable, -1);
 }
 
-/* A store on the server itself, and one behind the proxy. */
+/* A store on the server itself, and one through the proxy. */
 void open_plain(struct conn *c, const char *options) {
     char url[512];
 
@@ -57,7 +55,7 @@ static bool was_asked(void) {
     return proxy.asked > asked_before;
 }
 
-/* Submits, and waits until the server was asked. */
+/* Submits, and waits until the server has the request. */
 void submit_asked(struct conn *c, struct call *call) {
     asked_before = proxy.asked;
     CHECK_INT(call_submit(call), 0);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Redis that tests in Python start: it answers, and keeps what it was told."""
+"""The Redis server that tests in Python start: it responds, and keeps its data."""
 import os
 import sys
 import tempfile

@@ -1,6 +1,6 @@
 /*
- * replicas=N: what happens to claims when replicas do not have the changes, when the server does
- * not let it be asked, or when the connection for WAIT cannot be made.
+ * replicas=N: the verdicts of claims if replicas do not have the changes, if
+ * the server does not allow WAIT, or if the connection for WAIT cannot be made.
  */
 #include "contract/conn.h"
 #include "fake_server.h"
@@ -14,10 +14,10 @@
 #define TIMEOUT_MS 1000
 #define OPTIONS "replicas=1&timeout=1s&connect_timeout=1s"
 
-/* The requests that the fake got, and its responses. */
+/* The requests that the fake got, and its replies. */
 static _Atomic unsigned writes, waits;
 static _Atomic long limit;                      /* of the last WAIT */
-static _Atomic(const char *) published, waited; /* responses; NULL: none comes */
+static _Atomic(const char *) published, waited; /* replies; NULL: none comes */
 
 static bool say(const struct fake_command *command, char *out, size_t size) {
     const char *reply = "-ERR what\r\n";
@@ -57,7 +57,7 @@ static void end(struct conn *c) {
 
 static unsigned owner;
 
-/* A claim of a new key, with what happens while time stands still. */
+/* Claims a new key, while time stands still. */
 static struct call claim_try(struct conn *c) {
     static struct call call;
     char key[16];
@@ -88,7 +88,7 @@ static void check_unknown(struct conn *c, const char *why) {
     CHECK_INT(writes, before + 1);
 }
 
-/* Nothing was written, and nothing waited for. */
+/* Nothing was written, and the store did not wait. */
 static void check_refused(struct conn *c, const char *why) {
     unsigned before = writes, waits_before = waits;
     struct call call = claim_try(c);
@@ -119,7 +119,8 @@ TEST(too_few_replicas_cost_one_claim_the_wait_and_the_others_nothing) {
     end(&c);
 }
 
-/* The command took some of an operation's time, and the connection counts as silent after it. */
+/* The command took a part of the operation's timeout, and the connection counts as silent after
+ * it. */
 TEST(wait_is_over_before_the_operation_and_the_connection_are) {
     struct conn c;
 
@@ -179,8 +180,8 @@ TEST(a_server_that_refuses_wait_grants_nothing) {
     end(&c);
 }
 
-/* A name that was moved, or a server that was started anew: its replicas say nothing about a change
-   that the other one took. */
+/* A name was moved, or a server was restarted: its replicas prove nothing about a change that
+ * the earlier server accepted. */
 TEST(replicas_of_another_server_than_the_one_that_was_written_to_do_not_count) {
     struct call call;
     struct conn c;
@@ -257,7 +258,8 @@ static void store_close(struct call *call) {
     conn_close_store(call->conn);
 }
 
-/* Its socket is gone: the connection for WAIT fails while the reply to the change is read. */
+/* The socket is gone: the connection for WAIT fails while the store reads the reply to the
+ * change. */
 TEST(a_callback_may_close_the_store_where_the_connection_for_wait_fails_at_once) {
     struct call call;
     struct conn c;

@@ -1,6 +1,4 @@
-/*
- * Answers as bytes, through the reader: what a hostile one may cost.
- */
+/* Replies as bytes, through the reader: the cost of hostile ones. */
 #include <malloc.h>
 
 #include "store/redis/redis_connection.h"
@@ -56,7 +54,7 @@ TEST(an_array_takes_memory_when_its_parts_come_not_when_they_are_announced) {
     redis_reader_free(reader);
 }
 
-/* Whether they are nil, empty, numbers or arrays. */
+/* True of nil, empty strings, numbers and arrays alike. */
 TEST(what_has_come_takes_some_thirty_times_its_bytes_at_most) {
     static const char *const parts[] = {"*0\r\n", "*-1\r\n", "$-1\r\n", ":1\r\n", "+\r\n"};
 
@@ -83,7 +81,7 @@ TEST(an_answer_of_too_many_parts_is_refused_however_they_are_nested) {
     redis_reader_free(reader);
 }
 
-/* Its parts are taken as they come, and count all the same. */
+/* The caller takes the parts as they come; they count all the same. */
 TEST(an_answer_of_too_many_bytes_is_refused) {
     static char part[(1 << 20) + 32];
     struct redis_reader *reader = redis_reader_new();
@@ -122,7 +120,7 @@ TEST(a_line_without_an_end_is_refused) {
     }
 }
 
-/* What was said of one must not count against the next. */
+/* The count of one reply must not carry over to the next. */
 TEST(many_answers_that_are_each_of_a_good_size_are_taken) {
     struct redis_reader *reader = redis_reader_new();
 

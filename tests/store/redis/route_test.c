@@ -1,6 +1,7 @@
 /*
- * Where to: servers that disagree, that answer errors only, or that have no room.
- * They are asked again, but not without a pause; and a map is not trusted blindly.
+ * Routing: servers that disagree, that reply with errors only, or that have no
+ * room. The store asks them again, but not without a pause, and does not trust
+ * a map blindly.
  */
 #include "fake_server.h"
 #include "loop_clock.h"
@@ -30,13 +31,13 @@ static unsigned asked_all(void) {
     return fakes.asked[0] + fakes.asked[1] + fakes.asked[2];
 }
 
-/* Without pauses it is thousands in a second. With them, from 50 ms on and growing, about five for
-   each. */
+/* Without pauses the store would send thousands of commands in a second. With pauses, which
+ * start at 50 ms and grow, about five for each server. */
 #define FEW 60
-static unsigned few; /* in the time that it took */
+static unsigned few; /* the same for the time that it took */
 
-/* A second of it, with somebody who asks all the time, and longer until they were met and asked so
-   often. */
+/* Claims without a break for a second, and longer until the fakes have `least` connections and
+ * `least_asked` commands. */
 static void second_of(struct conn *c, unsigned least, unsigned least_asked) {
     int64_t begun = idem_loop_now(), end = begun + 1000;
     struct call call;
@@ -117,7 +118,7 @@ TEST(sentinels_that_know_no_master_are_asked_with_pauses) {
     fakes_stop();
 }
 
-/* 0 and 1 are sentinels, 2 is the master; it goes as soon as it is asked for anything. */
+/* 0 and 1 are sentinels, 2 is the master, which closes the connection at the first command. */
 static bool say_master(const struct fake_command *command, char *out, size_t size) {
     char port[16];
 
@@ -164,7 +165,8 @@ static bool say_down(const struct fake_command *command, char *out, size_t size)
     return true;
 }
 
-/* Those that wait when it begins pay the timeout. Afterwards no time passes: each asks once. */
+/* Operations that wait when the cluster fails pay the timeout. Afterwards no time passes: each
+ * sends one command. */
 TEST(a_cluster_that_is_down_costs_the_timeout_once) {
     struct answer a;
     struct call call;
@@ -188,7 +190,8 @@ TEST(a_cluster_that_is_down_costs_the_timeout_once) {
     }
     cluster_is_down = false;
     CHECK_INT(lookup(&c, "k").rc, IDEM_E_ABSENT);
-    cluster_is_down = true; /* for a moment, as a failover of the cluster is: it is waited for */
+    cluster_is_down =
+        true; /* for a moment only, like a failover of the cluster: the store waits for its end */
     kind_fill(&call, &c, IDEM_OP_LOOKUP, "k");
     CHECK_INT(call_submit(&call), 0);
     fakes_pass(&c, 500);
@@ -200,7 +203,7 @@ TEST(a_cluster_that_is_down_costs_the_timeout_once) {
     fakes_stop();
 }
 
-/* Each says that the other has it. */
+/* Each server claims that the other has the slot. */
 static bool say_other(const struct fake_command *command, char *out, size_t size) {
     if (fake_is(command, "CLUSTER", "SLOTS"))
         map_one(out, size, 0);
@@ -219,7 +222,8 @@ TEST(servers_that_send_each_other_an_operation_are_given_time) {
     conn_open(&c, url, HOST_POLL, NULL);
     claim_fill(&call, &c, "k", 1);
     CHECK_INT(call_submit(&call), 0);
-    /* Time passes only while all is answered: what is under way at the deadline is unknown. */
+    /* Time passes only while all commands are answered: an operation that is under way at the
+     * deadline is unknown. */
     while (call.completed == 0) {
         conn_turn(&c, 0);
         WAIT_UNTIL(fakes_are_idle());
@@ -250,7 +254,7 @@ static bool say_socket(const struct fake_command *command, char *out, size_t siz
     return true;
 }
 
-/* A key of the half. */
+/* A key in that half. */
 static const char *key_in_half(unsigned half) {
     static char key[32];
     char name[100];
@@ -278,8 +282,8 @@ TEST(a_map_with_port_0_does_not_lead_to_a_socket_of_this_machine) {
     CHECK_INT(call_submit(&call), 0);
     conn_pass(&c, 1000);
     loop_clock_forward(100000);
-    CHECK_INT(answer_wait(&call).rc, IDEM_E_REFUSED); /* nobody has it */
-    /* A map that was asked for when the clock was moved has had no answer: its server was down. */
+    CHECK_INT(answer_wait(&call).rc, IDEM_E_REFUSED); /* no server has the slot */
+    /* A request for the map was under way when the clock moved, so its server counts as down. */
     WAIT_UNTIL(lookup(&c, key_in_half(1)).rc == IDEM_E_ABSENT);
     CHECK_INT(proxy.met, 0);
     conn_close(&c);
@@ -321,7 +325,8 @@ TEST(a_server_that_has_no_room_for_another_client_says_so_and_is_tried_again) {
     no_room("user:secret@");
 }
 
-/* What 6.2 makes of it, where the connection is the first; then it is the master again. */
+/* Replies like a 6.2 that was demoted on the first connection; after that it is the master
+ * again. */
 static bool say_demoted(const struct fake_command *command, char *out, size_t size) {
     (void)command;
     if (fakes.met[0] == 1)
@@ -363,7 +368,8 @@ TEST(a_url_of_one_server_that_is_of_a_cluster_is_told_what_to_say) {
     fakes_stop();
 }
 
-/* Servers that do not know by which name they are reached: 0 has all by the map, 1 in fact. */
+/* Servers that do not know by which name they are reached: 0 has all slots by the map, 1 in
+ * fact. */
 static bool say_unnamed(const struct fake_command *command, char *out, size_t size) {
     char name[100];
     size_t n;
@@ -391,7 +397,7 @@ TEST(a_server_of_a_cluster_that_is_not_named_is_at_the_host_that_was_asked) {
     fakes_stop();
 }
 
-/* 0 and 1 are sentinels, 2 is the master: who was told which password, and to select. */
+/* 0 and 1 are sentinels, 2 is the master: which of them got which password, and the SELECT. */
 static _Atomic bool told_master[2], told_sentinel[2], selected[2];
 
 static bool say_secrets(const struct fake_command *command, char *out, size_t size) {

@@ -1,6 +1,4 @@
-/*
- * The events that sentinels publish, in the form in which Redis 7.0 does.
- */
+/* The events that sentinels publish, in the format of Redis 7.0. */
 #include "store/redis/redis_sentinel_event.h"
 #include "test.h"
 

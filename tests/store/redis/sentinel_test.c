@@ -1,6 +1,7 @@
 /*
- * A store of Sentinel and sentinels that misbehave: they are gone, refuse their events, hang, or
- * give a failover up. Until they can be relied on, nothing is granted.
+ * A store of Sentinel and sentinels that misbehave: they disappear, refuse
+ * their events, hang, or give a failover up. Until they can be relied on, no
+ * claim is granted.
  */
 #include "contract/conn.h"
 #include "farm.h"
@@ -10,7 +11,7 @@
 #include "wait.h"
 
 #define SENTINELS 3
-/* The grace is the one time limit that matters here. */
+/* The grace is the only timeout that matters here. */
 #define OPTIONS "&timeout=100s&connect_timeout=100s&sentinel_grace=1s"
 
 static struct farm farm;
@@ -52,9 +53,9 @@ static void tell(const struct server *server, const char *first, const char *sec
 
 static unsigned owner = 100;
 
-/* A claim of a new key is refused for this reason; one that runs is over at once. One that was on
-   its way when the failover began is unknown, for the same reason: the old master may have taken
-   it. */
+/* A claim of a new key is refused for this reason; a claim under way ends at once. A claim that
+ * was sent before the failover began is unknown, for the same reason: the old master may have
+ * stored it. */
 static bool is_refused(struct conn *c, const char *why) {
     char key[32];
     struct answer a;
@@ -72,7 +73,7 @@ static bool is_granted(struct conn *c) {
     return claim(c, key, owner).verdict == IDEM_RUN;
 }
 
-/* The master is healthy all the time: but a failover would go unseen. */
+/* The master is healthy all the time, but a failover would go unseen. */
 TEST(without_a_sentinel_nothing_new_is_granted_and_what_is_done_is_replayed) {
     struct conn c;
 
@@ -88,7 +89,7 @@ TEST(without_a_sentinel_nothing_new_is_granted_and_what_is_done_is_replayed) {
     end(&c);
 }
 
-/* As a user of an ACL is, to whom no channels are given. */
+/* Replies as to a user of an ACL without channels. */
 static void channels_set(const char *which) {
     char reply[64];
 
@@ -110,7 +111,7 @@ TEST(sentinels_that_refuse_their_events_count_as_silent_and_the_reason_is_given)
     end(&c);
 }
 
-/* The number of the connection that has subscribed; 0: there is none. */
+/* The number of the subscribed connection; 0: there is none. */
 static long subscriber_of(size_t i) {
     char reply[8192], *rest = reply, *line;
 
@@ -128,7 +129,7 @@ static bool is_subscribed_anew(struct conn *c, size_t i, long before) {
     return now != 0 && now != before;
 }
 
-/* Nothing is due on it: only PING shows that no event will come. */
+/* The connection waits for no reply: only PING shows that no event will come. */
 TEST(a_connection_for_events_that_gives_no_sign_of_life_is_made_anew) {
     struct conn c;
     long before;
@@ -139,7 +140,7 @@ TEST(a_connection_for_events_that_gives_no_sign_of_life_is_made_anew) {
     loop_clock_forward(1000); /* a round with PING */
     for (int i = 0; i < 20; i++)
         conn_turn(&c, 1);
-    loop_clock_forward(2000); /* longer than the grace, but less than any other limit */
+    loop_clock_forward(2000); /* longer than the grace, but shorter than any other timeout */
     for (int i = 0; i < 20; i++)
         conn_turn(&c, 1);
     server_go_on(sentinel_at(0));
@@ -148,7 +149,8 @@ TEST(a_connection_for_events_that_gives_no_sign_of_life_is_made_anew) {
     end(&c);
 }
 
-/* The replica hangs, so that the failover is given up after its timeout. Sentinel takes it back. */
+/* The replica hangs, so that the failover is aborted after its timeout. The sentinel announces
+ * that. */
 TEST(a_failover_that_is_given_up_costs_no_request_its_timeout_and_claims_go_on) {
     struct conn c;
 
@@ -169,7 +171,7 @@ static bool is_ready(struct conn *c) {
     return store->nodes->conn.state == REDIS_CONN_READY;
 }
 
-/* Nothing is written to it meanwhile, which would show it. */
+/* No write goes to the master meanwhile, which would fail and so show the change. */
 TEST(a_master_that_becomes_a_replica_is_left) {
     struct conn c;
     char port[16];
@@ -196,7 +198,7 @@ TEST(a_user_without_the_right_to_role_gets_a_notice_and_claims_go_on) {
     end(&c);
 }
 
-/* For how many seconds the sentinel was not asked anything by the store. */
+/* The number of seconds in which the store sent nothing to the sentinel. */
 static long idle_at(size_t i) {
     char reply[8192], *rest = reply, *line;
 
@@ -207,7 +209,7 @@ static long idle_at(size_t i) {
     return -1;
 }
 
-/* The clock stands still: no round comes by itself. */
+/* The clock stands still: no round begins by itself. */
 TEST(a_master_without_its_replicas_has_the_sentinels_asked_at_once) {
     struct conn c;
 
@@ -222,6 +224,6 @@ TEST(a_master_without_its_replicas_has_the_sentinels_asked_at_once) {
 }
 
 int main(int argc, char **argv) {
-    test_at_a_time = 3; /* each has servers of its own */
+    test_at_a_time = 3; /* each test has servers of its own */
     return test_main(argc, argv);
 }

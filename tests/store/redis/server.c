@@ -76,8 +76,8 @@ static void server_exec(const struct server *server, const char *program, const 
     _exit(127);
 }
 
-/* True if the server answers; it opens its socket after its port. One that has ended ends the test.
- */
+/* True if the server responds; it opens its socket after its port. If the server has exited, the
+ * test fails. */
 static bool server_is_ready(const struct server *server, const char *program) {
     char answer[64];
     int fd = server_connect(server), status;
@@ -133,7 +133,7 @@ static bool server_stands(const struct server *server) {
     n = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[n] = '\0';
-    end = strrchr(text, ')'); /* its name may hold blanks */
+    end = strrchr(text, ')'); /* the name may contain blanks */
     return end != NULL && end[1] == ' ' && end[2] == 'T';
 }
 
@@ -146,7 +146,7 @@ void server_go_on(const struct server *server) {
     kill(server->pid, SIGCONT);
 }
 
-/* The length of the reply at the beginning of the text; 0: not all of it is there. */
+/* The length of the reply at the beginning of the text; 0: it is not complete. */
 static size_t reply_length(const char *text, size_t len) {
     const char *end = memmem(text, len, "\r\n", 2);
     size_t used, size;
@@ -187,7 +187,8 @@ void server_ask(const struct server *server, char *out, size_t size, const char 
         len += (size_t)snprintf(command + len, sizeof(command) - len, "$%zu\r\n%s\r\n",
                                 strlen(word), word);
     va_end(args);
-    /* Sentinels have a server close its connections when they promote it: no answer, then. */
+    /* Sentinels make a server close its connections when they promote it, so there may be no reply.
+     */
     if (send(fd, command, len, MSG_NOSIGNAL) != (ssize_t)len && errno != EPIPE &&
         errno != ECONNRESET)
         fail("send");

@@ -1,7 +1,7 @@
 /*
- * A redis-server for a test: started in a folder of its own, on a socket there
- * or on a free port of the loopback, ended by its pid, and gone with the test
- * whatever happens to it.
+ * A redis-server for a test: started in a directory of its own, on a socket
+ * there or on a free port of the loopback, and ended by its pid. It ends with
+ * the test in any case.
  */
 #ifndef IDEM_TEST_STORE_REDIS_SERVER_H
 #define IDEM_TEST_STORE_REDIS_SERVER_H
@@ -15,20 +15,23 @@
 struct server {
     pid_t pid;
     int port;         /* 0: only the socket */
-    char folder[256]; /* its own */
+    char folder[256]; /* its own directory */
     char socket[300];
-    bool sentinel; /* its settings are in sentinel.conf, which it writes to */
+    bool sentinel; /* the server writes to its settings, in sentinel.conf */
 };
 
-/* `args` are further arguments, NULL at the end; `clock_fd` (-1: none) makes its time of day the
-   test's. Waits until it answers. The port is kept over a stop and a start. */
+/* Starts the server and waits until it responds. `args` are further arguments, NULL at the end;
+ * `clock_fd` (-1: none) makes its time of day the test's. The port stays the same after a stop
+ * and a start. */
 void server_start(struct server *server, const char *folder, const char *program, bool port,
                   const char *const *args, int clock_fd);
-void server_stop(struct server *server);        /* SIGKILL, and waits */
-void server_pause(const struct server *server); /* SIGSTOP, and waits */
+void server_stop(struct server *server); /* SIGKILL, and waits for the end */
+void server_pause(
+    const struct server *server); /* SIGSTOP, and waits until the server stands still */
 void server_go_on(const struct server *server);
 
-/* One command by a connection of its own, as words; what came back, cut at size. */
+/* Sends one command, as words, over a connection of its own. Writes the reply to out, cut at
+ * size. */
 void server_ask(const struct server *server, char *out, size_t size, const char *first, ...)
     __attribute__((sentinel));
 

@@ -1,5 +1,6 @@
 /*
- * TLS between two heaps of bytes: ours at one end, OpenSSL's server at the other.
+ * TLS between two buffers in memory: the store's client at one end, OpenSSL's
+ * server at the other.
  */
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
@@ -30,7 +31,7 @@ static void certificate_make(SSL_CTX *ctx) {
     EVP_PKEY_free(key);
 }
 
-/* What the client has written, to the server, which keeps what it reads in out. */
+/* Passes the client's bytes to the server, which puts its plain text into out. */
 static void to_server(struct idem_buffer *out) {
     char buf[4096];
     int n;
@@ -58,7 +59,7 @@ static void to_client(void) {
 static struct redis_tls_config *tls_config;
 static SSL_CTX *server_ctx;
 
-/* The handshake may be done anew up to TLS 1.2 only. */
+/* Only TLS up to 1.2 allows a renegotiation. */
 static void connect_both(void) {
     struct redis_config config = {.tls = true};
     struct idem_buffer out = {0};
@@ -102,10 +103,10 @@ TEST(what_is_sent_while_the_handshake_is_done_anew_is_kept_and_sent_after_it) {
     memset(bytes, 'a', size);
     connect_both();
     CHECK(SSL_renegotiate(server) == 1 && SSL_do_handshake(server) == 1);
-    to_client(); /* it begins, and wants an answer now */
+    to_client(); /* the renegotiation begins, and waits for a reply now */
     CHECK(redis_tls_send(client, bytes, size, &wire, &taken, &why));
     CHECK_INT(taken, 0);
-    /* More comes, and it lies somewhere else. */
+    /* More bytes come, and they lie at another address. */
     moved = malloc(LEN);
     memcpy(moved, bytes, size);
     memset(bytes, 'x', size);

@@ -1,5 +1,5 @@
 /*
- * Wishes to be woken: how many are made, of whom, and what becomes of them when
+ * Watches: how many the store makes, on which connections, and their fate when
  * a slot moves.
  */
 #include "fake_server.h"
@@ -32,7 +32,7 @@ static void woken_wait(struct waiter *waiter, struct conn *c, unsigned wakes) {
     CHECK_INT(waiter->wakes, wakes);
 }
 
-/* What the fakes are told of, by the word. */
+/* The number of each kind of subscription that the fakes got. */
 static _Atomic unsigned wished[FAKES_MAX], sharded[FAKES_MAX], plain[FAKES_MAX], ended;
 static _Atomic int wisher; /* the connection of the last */
 static _Atomic size_t owner;
@@ -51,7 +51,7 @@ static void name_say(char *out, size_t size, const char *word, const char *name)
              strlen(name), name);
 }
 
-/* Subscriptions, by a server that has all slots that it is asked for. */
+/* Subscriptions at a server that accepts any slot. */
 static bool subscribes(const struct fake_command *command, char *out, size_t size) {
     if (fake_is(command, "SSUBSCRIBE", NULL)) {
         sharded[command->fake]++;
@@ -74,7 +74,7 @@ static bool subscribes(const struct fake_command *command, char *out, size_t siz
     return true;
 }
 
-static _Atomic unsigned late; /* the confirmation that waits until this is changed; 0: none */
+static _Atomic unsigned late; /* the confirmation that waits until this changes; 0: none */
 
 static bool say_alone(const struct fake_command *command, char *out, size_t size) {
     bool known = subscribes(command, out, size);
@@ -104,7 +104,7 @@ TEST(waiters_of_one_key_that_come_one_by_one_do_not_wake_each_other) {
     open_alone(&c);
     for (unsigned i = 0; i < WAITERS; i++) {
         waiter_start(&waiters[i], &c, "k");
-        woken_wait(&waiters[i], &c, 1); /* in force */
+        woken_wait(&waiters[i], &c, 1); /* the watch is in force */
     }
     conn_pass(&c, 500);
     for (unsigned i = 0; i < WAITERS; i++)
@@ -141,8 +141,8 @@ TEST(all_waiters_of_a_key_are_woken_by_one_finish) {
     fakes_stop();
 }
 
-/* Who goes and comes at once may be confirmed for the one before: the second confirmation counts.
- */
+/* A confirmation may belong to the watch that has just ended on the same key: the second
+ * confirmation counts. */
 TEST(a_waiter_that_comes_when_another_has_just_gone_is_woken_when_its_own_wish_is_in_force) {
     struct waiter other, first, second;
     struct conn c;
@@ -150,7 +150,7 @@ TEST(a_waiter_that_comes_when_another_has_just_gone_is_woken_when_its_own_wish_i
     open_alone(&c);
     late = 3;
     waiter_start(&other, &c, "other");
-    woken_wait(&other, &c, 1); /* connected */
+    woken_wait(&other, &c, 1); /* the store is connected */
     waiter_start(&first, &c, "k");
     waiter_stop(&first, &c);
     waiter_start(&second, &c, "k");
@@ -211,7 +211,7 @@ TEST(a_wish_that_is_answered_by_moved_is_made_where_the_slot_is) {
     owner = 1;
     waiter_start(&second, &c, "b");
     woken_wait(&second, &c, 1);
-    CHECK_INT(wished[0], 2); /* of which the second in vain */
+    CHECK_INT(wished[0], 2); /* the second of them in vain */
     CHECK(sharded[1] >= 1);
     waiter_stop(&first, &c);
     waiter_stop(&second, &c);
@@ -253,7 +253,7 @@ TEST(wishes_are_made_again_once_a_cluster_is_up_and_not_without_a_pause) {
     down = true;
     before = wished[0];
     waiter_start(&waiter, &c, "k");
-    loop_clock_stop(); /* where turns take long, no more time passes */
+    loop_clock_stop(); /* if turns take long, no more time passes */
     conn_pass(&c, 500);
     CHECK_INT(waiter.wakes, 0);
     CHECK(wished[0] < 20);
@@ -267,7 +267,7 @@ TEST(wishes_are_made_again_once_a_cluster_is_up_and_not_without_a_pause) {
     fakes_stop();
 }
 
-/* A new map does not make them anew. */
+/* A new map does not renew the watches. */
 static bool say_moved_once(const struct fake_command *command, char *out, size_t size) {
     if (fake_is(command, "EVALSHA", NULL) && maps == 1) {
         snprintf(out, size, "-MOVED 1 127.0.0.1:%d\r\n", fakes.port[0]);
@@ -316,7 +316,7 @@ static const char *key_in_half(unsigned half) {
     }
 }
 
-/* Whichever of them comes first. */
+/* In whichever order the two come. */
 static void mixed(const char *version0, const char *version1) {
     bool old0 = version0[0] == '6', old1 = version1[0] == '6';
     struct waiter low, high;

@@ -1,6 +1,7 @@
 /*
- * What goes on beside a SQL store's operations, on the connections that these fill: waiters are
- * woken, the sweeper gets past who holds rows, and a child that was forked says nothing on them.
+ * Work beside a SQL store's operations, on connections that these fill: waiters
+ * are woken, the sweeper skips locked rows, and a forked child sends nothing on
+ * them.
  */
 #include "client.h"
 #include "proxied_server.h"
@@ -22,7 +23,7 @@ static void run_on(struct idem_sql conn, const char *sql) {
 
 /* Waiters. */
 
-#define CHAINS 200 /* more than an engine takes at once */
+#define CHAINS 200 /* more operations than an engine accepts at once */
 
 static bool chains_end;
 static unsigned chained, wakes;
@@ -42,7 +43,7 @@ static void woken(struct idem_watch *watch) {
     wakes++;
 }
 
-/* Within five seconds, by far. */
+/* The waiters are woken within five seconds, by far. */
 static void wake_await(struct conn *c, unsigned n) {
     TURN_UNTIL_WITHIN(c, 5000, wakes >= n);
 }
@@ -77,8 +78,8 @@ TEST(a_waiter_is_woken_on_a_connection_that_is_never_idle) {
     farm_stop(&farm);
 }
 
-/* Nor does the loop turn for nothing while a connection is full: a host that runs what is posted
-   before it looks at its sockets again would never look. */
+/* The loop must not spin while a connection is full: a host that runs posted work before it
+ * polls its sockets would never poll them. */
 TEST(a_connection_that_is_full_is_waited_for) {
     struct call *calls = calloc(CHAINS, sizeof(*calls));
     int64_t end;
@@ -106,7 +107,7 @@ TEST(a_connection_that_is_full_is_waited_for) {
 
 #define CROWD 3000
 
-/* One statement at a time is no reason to ask about one of them at a time. */
+/* A connection with one statement at a time must not look up the waiters' keys one at a time. */
 TEST(a_crowd_of_waiters_shares_a_connection) {
     struct idem_watch *watches = calloc(CROWD, sizeof(*watches));
     struct conn c, other;
@@ -125,7 +126,7 @@ TEST(a_crowd_of_waiters_shares_a_connection) {
     }
     wake_await(&c, CROWD);
     CHECK_INT(wakes, CROWD);
-    for (int i = 0; i < 10; i++) /* nor are operations kept from it */
+    for (int i = 0; i < 10; i++) /* operations are not held up either */
         CHECK_INT(lookup(&c, "nobody has it").rc, IDEM_E_ABSENT);
     for (unsigned i = 0; i < CROWD; i += 100) {
         snprintf(key, sizeof(key), "k%u", i);
@@ -140,7 +141,7 @@ TEST(a_crowd_of_waiters_shares_a_connection) {
     farm_stop(&farm);
 }
 
-/* Those that change the same record, one after the other. */
+/* Operations that change the same record, one after the other. */
 
 static struct call in_line[3];
 
@@ -154,7 +155,7 @@ TEST(one_that_was_given_up_does_not_keep_the_next_from_a_record) {
     server_begin(NULL);
     open_plain(&c, "&connections=1");
     run_done(&c, "k", 1, "r");
-    loop_clock_stop(); /* it needs no time */
+    loop_clock_stop(); /* the test needs no time to pass */
     for (unsigned i = 0; i < 3; i++) {
         claim_fill(&in_line[i], &c, "k", 2 + i);
         in_line[i].then = i == 0 ? second_cancel : NULL;
@@ -167,7 +168,7 @@ TEST(one_that_was_given_up_does_not_keep_the_next_from_a_record) {
     farm_stop(&farm);
 }
 
-/* Somebody holds the row of a key, until after the others are served. */
+/* A transaction holds the row of a key until the other keys are served. */
 
 static void others_go_on(struct conn *c) {
     char key[16];
@@ -188,7 +189,7 @@ TEST(other_keys_are_served_while_a_row_is_held_that_somebody_waits_for) {
     CHECK_INT(claim(&c, "w", 1).verdict, IDEM_RUN);
     held = row_hold("w");
     CHECK_INT(c.store->driver->watch(c.store, &watch), 0);
-    /* sleep: until it waits for the row; any moment will do */
+    /* sleep: until the watch waits for the row; any moment will do */
     conn_idle(&c, 50);
     others_go_on(&c);
     idem_sql_close(held);
@@ -210,7 +211,7 @@ TEST(other_keys_are_served_while_a_row_is_held_that_is_to_be_finished) {
     held = row_hold("w");
     done_fill(&call, &c, "w", 1, "r");
     CHECK_INT(call_submit(&call), 0);
-    /* sleep: until it waits for the row; any moment will do */
+    /* sleep: until the claim waits for the row; any moment will do */
     conn_idle(&c, 50);
     others_go_on(&c);
     idem_sql_close(held);
@@ -220,7 +221,7 @@ TEST(other_keys_are_served_while_a_row_is_held_that_is_to_be_finished) {
     farm_stop(&farm);
 }
 
-/* What was decided on a record holds for that record alone. */
+/* A decision on a record holds for that version of the record only. */
 TEST(a_record_that_was_changed_after_it_was_read_is_not_forgotten_for_what_it_was) {
     struct idem_sql held;
     struct call call;
@@ -236,8 +237,8 @@ TEST(a_record_that_was_changed_after_it_was_read_is_not_forgotten_for_what_it_wa
                                  "lease_end = UTC_TIMESTAMP() + INTERVAL 1 HOUR");
     forget_fill(&call, &c, "k", false);
     CHECK_INT(call_submit(&call), 0);
-    /* sleep: until it waits for the row, which nothing shows; earlier is right, too */
-    conn_idle(&c, 100); /* it has read, and waits for the row */
+    /* sleep: until the forget waits for the row, which nothing shows; earlier is right, too */
+    conn_idle(&c, 100); /* the forget has read the record, and waits for its row */
     run_on(held, "COMMIT");
     CHECK_INT(call_wait(&call), IDEM_E_LIVE);
     CHECK_INT(ask_number("SELECT COUNT(*) FROM idem_record"), 1);
@@ -259,7 +260,7 @@ TEST(events_of_a_short_life_are_counted_whichever_connection_it_used) {
         open_plain(&c, "");
         run_done(&c, key, 1, "r");
         c.store->driver->tally(c.store, IDEM_EVENT_RUN, 1);
-        loop_clock_stop(); /* it waits for the server as long as it takes */
+        loop_clock_stop(); /* the store waits for the server for any time */
         conn_close(&c);
         loop_clock_go_on();
     }
@@ -279,7 +280,7 @@ static void expired_make(void) {
                                      "UTC_TIMESTAMP() - INTERVAL 1 SECOND FROM seq_1_to_500");
 }
 
-/* One that has expired is used again, and another is new: neither is committed. */
+/* The transaction reuses an expired row and adds a new one, and commits neither. */
 static struct idem_sql transaction_begin(void) {
     struct idem_error error;
     struct idem_sql conn;
@@ -298,7 +299,7 @@ static struct idem_sql transaction_begin(void) {
     return conn;
 }
 
-/* A whole walk through all tables. */
+/* A whole sweep through all tables. */
 static void sweep(struct conn *c) {
     struct call call;
 
@@ -325,7 +326,7 @@ TEST(rows_that_a_transaction_holds_are_left_and_the_others_are_swept) {
     CHECK(left >= 1 && left <= 64);
     run_on(transaction, "COMMIT");
     sweep(&c);
-    CHECK_INT(ask_number("SELECT COUNT(*) FROM idem_tx"), 1); /* the one that is used again */
+    CHECK_INT(ask_number("SELECT COUNT(*) FROM idem_tx"), 1); /* the row that is reused */
     idem_sql_close(transaction);
     conn_close(&c);
     farm_stop(&farm);
@@ -375,7 +376,7 @@ static void fork_beside(enum farm_kind kind) {
     farm_url(&farm, "&sweep=no&connections=2", url, sizeof(url));
     conn_open(&c, url, HOST_POLL, NULL);
     lanes_use(&c, 1);
-    TURN_UNTIL(&c, all_ready(&c)); /* one of them may have served all */
+    TURN_UNTIL(&c, all_ready(&c)); /* one session may have served all */
     sessions(before, sizeof(before));
     CHECK(strchr(before, ',') != NULL);
     fflush(NULL);

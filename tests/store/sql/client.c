@@ -1,6 +1,4 @@
-/*
- * One connection, some statements, one answer.
- */
+/* One connection, some statements, one result. */
 #include "client.h"
 
 #include <libpq-fe.h>
@@ -89,7 +87,7 @@ static bool mariadb_open(MYSQL *conn, const struct client *client) {
                               CLIENT_MULTI_STATEMENTS) != NULL;
 }
 
-/* False: a statement failed. */
+/* Returns false if a statement failed. */
 static bool mariadb_answers(MYSQL *conn, char *out, size_t size) {
     int next = 0;
 

@@ -1,6 +1,6 @@
 /*
- * The URLs of the SQL stores: what they mean, what is refused, and that no refusal tells a
- * password.
+ * The URLs of the SQL stores: their meaning, the faults that are refused, and
+ * that no refusal reveals a password.
  */
 #include "store/sql/sql_engine.h"
 #include "temp.h"

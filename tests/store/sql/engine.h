@@ -1,6 +1,4 @@
-/*
- * What is different between the engines, behind server.h.
- */
+/* The differences between the engines, behind server.h. */
 #ifndef IDEM_TEST_STORE_SQL_ENGINE_H
 #define IDEM_TEST_STORE_SQL_ENGINE_H
 
@@ -23,15 +21,16 @@ struct engine_sql {
 
 struct engine {
     const char *name;
-    const char *user;     /* that it runs as */
-    const char *first_db; /* that is there before SERVER_DB */
-    int stop;             /* the signal that ends it at once but in order */
-    int shut;             /* and the one after which nothing has to be recovered */
+    const char *user;     /* the user that the server runs as */
+    const char *first_db; /* a database that exists before SERVER_DB */
+    int stop;             /* the signal for a fast but orderly exit */
+    int shut;             /* the signal after which nothing has to be recovered */
     const char *(*program)(void);
-    void (*init)(const char *folder, struct args *args); /* what makes FOLDER/data */
-    void (*prepare)(const struct server *server);        /* files that it needs to start */
+    void (*init)(const char *folder, struct args *args); /* the command that makes DIRECTORY/data */
+    void (*prepare)(
+        const struct server *server); /* writes the files that the server needs to start */
     void (*command)(const struct server *server, struct args *args);
-    /* After SIGKILL: what it left outside of its folder; NULL: nothing. */
+    /* After SIGKILL: removes what the server left outside of its directory; NULL: nothing. */
     void (*forget)(const struct server *server);
     const struct engine_sql *recipe;
     size_t recipe_n;
@@ -40,10 +39,10 @@ struct engine {
 extern const struct engine engine_postgres, engine_mariadb;
 const struct engine *engine_of(enum server_engine engine);
 
-/* Starts it on its data, and waits until it answers in that database. */
+/* Starts the server on its data, and waits until it responds in that database. */
 void engine_launch(struct server *server, const char *db);
 
-/* Makes FOLDER/data, of the template. */
+/* Copies the template to DIRECTORY/data. */
 void template_copy(enum server_engine engine, const char *folder);
 
 #endif

@@ -18,7 +18,7 @@ enum way { WAY_SOCKET, WAY_TCP, WAY_TLS, WAY_POOLED };
 static const struct {
     enum server_engine engine;
     enum way way;
-    enum farm_user user; /* of farm_url() */
+    enum farm_user user; /* the user in farm_url() */
 } kinds[] = {
     [FARM_PG_SOCKET] = {SERVER_POSTGRES, WAY_SOCKET, FARM_APP},
     [FARM_PG_TCP] = {SERVER_POSTGRES, WAY_TCP, FARM_ODD},
@@ -37,7 +37,7 @@ static const struct {
     [FARM_ODD] = {CLIENT_ODD, CLIENT_ODD_PASSWORD, "p%40ss%3A%2F%3F%25"},
 };
 
-/* Who comes by the port needs a certificate: MariaDB says it of the user. */
+/* Every user needs a certificate on the port: in MariaDB this is a property of the user. */
 static void certificates_demand(const struct farm *farm) {
     struct client client = client_root(&farm->server);
     const char *error = client_try(&client,
@@ -50,8 +50,8 @@ static void certificates_demand(const struct farm *farm) {
         process_fail(farm->folder, error);
 }
 
-/* Until it answers by the way that the tests take; a test with certificates of its own has another.
- */
+/* Waits until the server responds over the tests' kind of connection. A test with certificates
+ * of its own uses another kind. */
 static void farm_wait(struct farm *farm) {
     if (kinds[farm->kind].way == WAY_TLS && farm->server.options.settings != NULL)
         return;
@@ -169,7 +169,7 @@ void farm_sql(struct farm *farm, const char *sql) {
 
 /* Idem's tables. */
 
-#define FEW "1000" /* rows that are removed sooner than the table is made anew */
+#define FEW "1000" /* deleting this many rows takes less time than making the table anew */
 
 static const char postgres_flush[] =
     "DO $$ DECLARE t text; n bigint; BEGIN SET LOCAL lock_timeout = '120s';"

@@ -1,7 +1,7 @@
 /*
- * The servers that other tests rely on: each arrangement starts, answers, dies
- * and comes back; their SQL has the test's time and their timers have not; the
- * pooler pools.
+ * The servers that other tests rely on: each arrangement starts, responds, dies
+ * and comes back; SQL reads the test's time, and the servers' timers do not;
+ * the pooler pools.
  */
 #include "farm.h"
 
@@ -19,11 +19,11 @@ static struct farm farm;
 static bool says(const char *error, const char *part) {
     if (error != NULL && strstr(error, part) != NULL)
         return true;
-    fprintf(stderr, "# it says: %s\n", error == NULL ? "nothing" : error);
+    fprintf(stderr, "# the error: %s\n", error == NULL ? "nothing" : error);
     return false;
 }
 
-/* Without TLS, or without a certificate, nobody comes in by the port. */
+/* Without TLS, or without a certificate, no client gets in on the port. */
 static void demands_certificates(void) {
     struct client client = {.engine = farm.server.engine,
                             .port = farm.server.port,
@@ -41,7 +41,7 @@ static void demands_certificates(void) {
     CHECK(client_try(&client, "SELECT 1", NULL, 0) != NULL);
 }
 
-/* What a server must be to stand for its kind. */
+/* The life of a server of each kind. */
 static void lives(enum farm_kind kind) {
     farm_start(&farm, kind, temp_folder(), -1);
     farm_sql(&farm, "CREATE TABLE t (a int)");
@@ -60,7 +60,7 @@ static void lives(enum farm_kind kind) {
         CHECK(farm_try(&farm, FARM_APP, "SELECT 1") != NULL);
     farm_restart(&farm);
     CHECK(farm_try(&farm, FARM_APP, "DELETE FROM t; SELECT a FROM u") == NULL);
-    CHECK_STR(farm.answer, "7"); /* what was committed is there */
+    CHECK_STR(farm.answer, "7"); /* the committed row is there */
     farm_stop(&farm);
     CHECK(farm_try(&farm, FARM_APP, "SELECT 1") != NULL);
 }
@@ -99,14 +99,15 @@ static void flushes(enum farm_kind kind) {
     char insert[100];
 
     farm_start(&farm, kind, temp_folder(), -1);
-    farm_flush(&farm); /* of nothing */
+    farm_flush(&farm); /* nothing to empty */
     farm_sql(&farm, "CREATE TABLE idem_record (a int); CREATE TABLE idem_counter (a int);"
                     "CREATE TABLE idem_meta (sweeper char(4), sweep_until int, sweep_table int,"
                     " sweep_prefix int, sweep_hash int);"
                     "INSERT INTO idem_meta VALUES ('a', 1, 2, 3, 4)");
     for (int i = 0; i < 3; i++) {
         farm_sql(&farm, "INSERT INTO idem_counter VALUES (7)");
-        for (int n = 0; n < i * 6; n++) { /* many at the end: another way of removing them */
+        for (int n = 0; n < i * 6;
+             n++) { /* many rows in the end: these are removed in another way */
             snprintf(insert, sizeof(insert), "INSERT INTO idem_record %s",
                      n == 0 ? "VALUES (1)" : "SELECT a FROM idem_record");
             farm_sql(&farm, insert);
@@ -148,7 +149,7 @@ static double seconds(void) {
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* What the server's SQL says, whenever it is asked, is the test's time. */
+/* The server's SQL reads the test's time, through each function. */
 static void clock_is_ours(enum farm_kind kind, const char *sql) {
     static const int64_t moves[] = {0, 86400000, -86400000, 1};
     int64_t *clock = clock_start(kind);
@@ -184,7 +185,7 @@ TEST(the_time_of_mariadb_with_tls_is_the_tests) {
     farm_stop(&farm);
 }
 
-/* Such a statement fails when its time is over, by the real clock. */
+/* Such a statement fails after its timeout, by the real clock. */
 static void ends_in_time(const char *sql, const char *error, double least) {
     double began = seconds(), took;
 
@@ -193,14 +194,15 @@ static void ends_in_time(const char *sql, const char *error, double least) {
     CHECK(took >= least);
 }
 
-/* Without taking note of it. */
+/* Checks without reaping the process. */
 static bool has_ended(pid_t pid) {
     siginfo_t info = {.si_pid = 0};
 
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
 }
 
-/* Another process that does this, and waits; or did, where it does not wait for long. */
+/* Another process that runs the statement, and waits; if the sleep is short, it may have ended
+ * already. */
 static pid_t meanwhile(const char *sql) {
     const char *asleep =
         farm.server.engine == SERVER_POSTGRES
@@ -252,7 +254,7 @@ TEST(the_timers_of_mariadb_go_on) {
     farm_stop(&farm);
 }
 
-/* A server that stands still, and goes on. */
+/* A server that stands still, and continues. */
 
 static double date(void) {
     struct timespec ts;
@@ -261,8 +263,8 @@ static double date(void) {
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* After one second of sleep the server writes down when it was awake: before it stood still, where
-   that took long, or behind. */
+/* After one second of sleep the server writes the time when it was awake: before the pause, if
+ * stopping it took long, or after. */
 static void pauses(enum farm_kind kind, const char *sleep) {
     double stood, went_on;
     char sql[200];

@@ -1,6 +1,7 @@
 /*
- * What may happen to a SQL store's connection and its server while operations are under way:
- * pauses, deaths, cuts at every byte, sessions that are ended, answers that never come.
+ * Faults of a SQL store's connection and its server during operations: pauses,
+ * deaths, cuts at every byte, sessions that are ended, responses that never
+ * come.
  */
 #include "proxied_server.h"
 #include "store/driver_call.h"
@@ -8,7 +9,8 @@
 #include "temp.h"
 #include <mysql.h>
 
-/* A server that was down is tried again now and then; until it answers, claims are refused. */
+/* The store tries a server that was down again at intervals; until it responds, claims are
+ * refused. */
 static struct answer claim_when_back(struct conn *c, const char *key, unsigned owner) {
     struct answer a;
 
@@ -38,7 +40,7 @@ TEST(an_operation_waits_for_a_server_that_is_paused) {
     farm_stop(&farm);
 }
 
-/* Sends it to a server that stands still, and lets its deadline pass. */
+/* Sends the operation to a paused server, and lets its deadline pass. */
 static struct answer answer_too_late(struct call *call) {
     CHECK_INT(call_submit(call), 0);
     for (int i = 0; i < 10; i++)
@@ -61,7 +63,8 @@ TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_agai
     a = answer_too_late(&call);
     CHECK_INT(a.rc, IDEM_E_UNKNOWN);
     CHECK_HAS(a.text, "it may have happened");
-    /* It costs the timeout once: it is known to hang now, and no time passes. */
+    /* The pause costs the timeout once: the store now knows that the server hangs, and no time
+     * passes. */
     loop_clock_stop();
     CHECK_INT(claim(&c, "k", 1).rc, IDEM_E_REFUSED);
     loop_clock_go_on();
@@ -74,7 +77,7 @@ TEST(a_server_that_is_paused_for_too_long_makes_a_claim_unknown_and_is_used_agai
     farm_stop(&farm);
 }
 
-/* Of many connections, too: one of them is silent, the others were not asked anything. */
+/* With many connections, too: one of them is silent, the others have sent nothing. */
 TEST(a_server_that_hangs_costs_the_timeout_once) {
     struct conn c;
     struct call call;
@@ -99,7 +102,7 @@ TEST(a_server_that_hangs_costs_the_timeout_once) {
     farm_stop(&farm);
 }
 
-/* Connections that were not made yet are not tried one by one, each for its timeout. */
+/* The store does not try unopened connections one by one, each for its timeout. */
 TEST(a_server_that_hangs_costs_no_connection_that_was_not_made_its_timeout) {
     struct conn c;
     struct call call;
@@ -123,7 +126,7 @@ TEST(a_server_that_hangs_costs_no_connection_that_was_not_made_its_timeout) {
     farm_stop(&farm);
 }
 
-/* A key of another connection than this one's. */
+/* A key that is served by another connection. */
 static const char *key_elsewhere(const struct conn *c, const char *key) {
     struct sql_store *store = idem_container_of(c->store, struct sql_store, remote.base);
     struct idem_record_key here = key_in("t:", key), there;
@@ -137,8 +140,8 @@ static const char *key_elsewhere(const struct conn *c, const char *key) {
     }
 }
 
-/* One connection waits for a lock; the other has an answer, has nothing to do from then on, and the
-   server hangs. That answer is no sign of life a whole timeout later. */
+/* One connection waits for a lock. The other has its response and is idle from then on, and the
+ * server hangs. That response is no sign of life a whole timeout later. */
 TEST(a_server_that_hangs_while_a_lock_is_waited_for_costs_the_timeout_once) {
     struct idem_sql transaction;
     struct call call, next;
@@ -175,9 +178,9 @@ TEST(a_server_that_hangs_while_a_lock_is_waited_for_costs_the_timeout_once) {
     farm_stop(&farm);
 }
 
-/* The other connection was sent an operation later, and MySQL takes no second one until that has
-   its response. What waits for it is refused when the first connection shows that the server hangs,
-   and so is what comes after that. */
+/* The other connection got an operation later, and MySQL accepts no second one until the first
+ * is answered. Operations that wait for it are refused when the first connection shows that the
+ * server hangs, and so are later ones. */
 TEST(a_server_that_hangs_keeps_nothing_waiting_for_room_on_another_connection) {
     struct call first, second, waits, later;
     const char *other;
@@ -204,7 +207,7 @@ TEST(a_server_that_hangs_keeps_nothing_waiting_for_room_on_another_connection) {
     CHECK_INT(call_wait(&first), IDEM_E_UNKNOWN);
     for (int i = 0; i < 10; i++)
         conn_turn(&c, 1);
-    if (farm.kind >= FARM_MY_SOCKET) { /* PostgreSQL takes several */
+    if (farm.kind >= FARM_MY_SOCKET) { /* PostgreSQL accepts several */
         CHECK_INT(waits.completed, 1);
         CHECK_INT(waits.rc, IDEM_E_REFUSED);
     }
@@ -220,8 +223,8 @@ TEST(a_server_that_hangs_keeps_nothing_waiting_for_room_on_another_connection) {
     farm_stop(&farm);
 }
 
-/* The other connection has an answer in the later half of the timeout: it is a lock that holds the
-   first one, and no other operation is refused. */
+/* The other connection has a response in the later half of the timeout: so a lock holds the
+ * first one, and no other operation is refused. */
 TEST(a_lock_that_holds_one_connection_for_its_timeout_does_not_refuse_the_others) {
     struct idem_sql transaction;
     struct call call;
@@ -260,7 +263,7 @@ static bool is_any(const struct conn *c, enum sql_connection_state state) {
     return false;
 }
 
-/* The clock stands still: what is tried, is tried within the time that passes here. */
+/* The clock stands still: attempts happen only in the time that passes here. */
 TEST(a_server_that_died_refuses_at_once_and_has_what_it_acknowledged_when_it_is_back) {
     struct conn c;
     struct call call;
@@ -274,17 +277,16 @@ TEST(a_server_that_died_refuses_at_once_and_has_what_it_acknowledged_when_it_is_
     claim_fill(&call, &c, "a", 2);
     CHECK_INT(call_submit(&call), 0);
     WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_CONNECTION_READY)));
-    for (int i = 0; i < 10;
-         i++) { /* two tries fail within 50 ms, without the time that they take */
+    for (int i = 0; i < 10; i++) { /* two attempts fail within these 50 ms */
         loop_clock_forward(5);
         WAIT_UNTIL((conn_turn(&c, 1), !is_any(&c, SQL_CONNECTION_DIALLING)));
     }
     CHECK_INT(call.completed, 1);
     CHECK_INT(call.rc, IDEM_E_REFUSED);
     CHECK_INT(claim(&c, "a", 2).rc, IDEM_E_REFUSED); /* no time passes */
-    conn_pass(&c, 20000); /* the pauses between two tries have grown as far as they do */
+    conn_pass(&c, 20000); /* the pauses between two attempts have reached their maximum */
     farm_restart(&farm);
-    conn_pass(&c, 1000); /* it is tried at least once in a second */
+    conn_pass(&c, 1000); /* the store tries at least once in a second */
     a = claim_when_back(&c, "a", 2);
     loop_clock_go_on();
     CHECK_INT(a.rc, 0);
@@ -301,7 +303,7 @@ TEST(what_was_never_sent_is_refused_where_there_is_no_server) {
 
     server_begin(NULL);
     farm_stop(&farm);
-    open_plain(&c, ""); /* only now: it connects at once */
+    open_plain(&c, ""); /* only now: the store connects at once */
     a = claim(&c, "k", 1);
     CHECK_INT(a.rc, IDEM_E_REFUSED);
     snprintf(text, sizeof(text), "%s", a.text);
@@ -309,8 +311,8 @@ TEST(what_was_never_sent_is_refused_where_there_is_no_server) {
     conn_close(&c);
 }
 
-/* Each operation, with the connection cut after so many bytes of its answer: it happens once, and
-   its caller learns so, or that it is not known. */
+/* Each operation, with the connection cut after this many bytes of its response: the operation
+ * happens once, and its caller learns that, or that the outcome is unknown. */
 TEST(a_connection_may_be_cut_after_any_byte_of_an_answer) {
     struct conn c;
     struct answer a;
@@ -334,7 +336,7 @@ TEST(a_connection_may_be_cut_after_any_byte_of_an_answer) {
         CHECK_INT(a.verdict, IDEM_REPLAY);
         CHECK_STR(a.result, "result");
         proxy.cut_after = bytes;
-        a = forget(&c, key, false); /* cannot be told twice */
+        a = forget(&c, key, false); /* a retry finds no record */
         CHECK(a.rc == 0 || a.rc == IDEM_E_UNKNOWN || a.rc == IDEM_E_ABSENT);
         proxy.cut_after = -1;
         CHECK(lookup(&c, key).rc == IDEM_E_ABSENT || a.rc == IDEM_E_UNKNOWN);
@@ -345,14 +347,15 @@ TEST(a_connection_may_be_cut_after_any_byte_of_an_answer) {
     farm_stop(&farm);
 }
 
-/* Of the stores. */
+/* Cuts between the stores. */
 static void sessions_end(void) {
     if (is_postgres())
         CHECK(farm_try(&farm, FARM_APP,
                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = "
                        "'idem_app' AND pid <> pg_backend_pid()") == NULL);
     else
-        (void)farm_try(&farm, FARM_APP, "KILL CONNECTION USER idem_app"); /* itself, too */
+        (void)farm_try(&farm, FARM_APP,
+                       "KILL CONNECTION USER idem_app"); /* this ends its own connection, too */
 }
 
 static bool claim_is_there(void) {
@@ -366,7 +369,7 @@ TEST(a_claim_whose_answer_never_came_gets_it_from_the_next_connection) {
 
     proxied(&c, HOST_POLL, "&timeout=100s");
     open_plain(&other, "");
-    run_done(&c, "before", 7, "r"); /* the statement is prepared */
+    run_done(&c, "before", 7, "r"); /* so that the statement is prepared */
     proxy.swallow = true;
     claim_fill(&call, &c, "k", 7);
     submit_asked(&c, &call);
@@ -374,7 +377,7 @@ TEST(a_claim_whose_answer_never_came_gets_it_from_the_next_connection) {
     proxy.cut_after = 0;
     proxy.swallow = false;
     CHECK_INT(claim(&other, "k", 8).verdict, IDEM_BUSY);
-    /* Nothing more will come there: the server ends it, or it is cut by the next byte. */
+    /* No more bytes will come on this connection: the server ends it, or the next byte cuts it. */
     sessions_end();
     a = answer_wait(&call);
     CHECK_STR(a.text, "");
@@ -386,7 +389,7 @@ TEST(a_claim_whose_answer_never_came_gets_it_from_the_next_connection) {
     farm_stop(&farm);
 }
 
-/* What it says is done, and its caller does not hear of it. */
+/* Submits an operation that the server executes, but whose response is lost. */
 static void submit_unheard(struct conn *c, struct call *call, bool (*is_done)(void)) {
     proxy.swallow = true;
     submit_asked(c, call);
@@ -406,7 +409,7 @@ TEST(a_finish_whose_answer_was_lost_is_unknown_when_the_record_is_somebody_elses
 
     proxied(&c, HOST_POLL, "&timeout=100s");
     open_plain(&other, "");
-    run_done(&c, "before", 7, "r"); /* the statement is prepared */
+    run_done(&c, "before", 7, "r"); /* so that the statement is prepared */
     CHECK_INT(claim(&c, "k", 7).verdict, IDEM_RUN);
     done_fill(&call, &c, "k", 7, "r");
     submit_unheard(&c, &call, is_finished);
@@ -428,7 +431,7 @@ TEST(a_claim_whose_answer_was_lost_is_unknown_when_its_repetition_is_refused) {
     struct answer a;
 
     proxied(&c, HOST_POLL, "&timeout=100s");
-    run_done(&c, "before", 7, "r"); /* the statement is prepared */
+    run_done(&c, "before", 7, "r"); /* so that the statement is prepared */
     claim_fill(&call, &c, "k", 7);
     submit_unheard(&c, &call, claim_is_there);
     farm_sql(&farm, "ALTER TABLE idem_record RENAME COLUMN label TO other");
@@ -441,7 +444,7 @@ TEST(a_claim_whose_answer_was_lost_is_unknown_when_its_repetition_is_refused) {
     farm_stop(&farm);
 }
 
-/* Take-overs, renewals, failures, releases and locks, by a policy that tries again. */
+/* Take-overs, renewals, failures, releases and locks, under a policy that reruns. */
 
 static struct answer claim_cut(struct conn *c, const char *key, unsigned owner, enum idem_mode mode,
                                int64_t lease_ms, long bytes) {
@@ -482,7 +485,7 @@ static void is_acknowledged(struct answer a) {
     CHECK_INT(a.ack, IDEM_ACK);
 }
 
-/* By the server's clock; those that go on have leases of a minute. */
+/* Judged by the server's clock; leases that go on last a minute. */
 static bool lease_is_over(void) {
     return ask_number(is_postgres()
                           ? "SELECT count(*) FROM idem_record WHERE lease_end BETWEEN "
@@ -523,7 +526,7 @@ TEST(what_tries_again_may_be_cut_after_any_byte_of_an_answer) {
     farm_stop(&farm);
 }
 
-/* It is counted once and told, or it is unknown whether it was: never twice. */
+/* The count happens once and is returned, or it is unknown whether it happened: never twice. */
 TEST(a_counter_and_a_nonce_may_be_cut_after_any_byte_of_an_answer) {
     struct conn c;
     struct call call;
@@ -556,7 +559,7 @@ TEST(a_counter_and_a_nonce_may_be_cut_after_any_byte_of_an_answer) {
     farm_stop(&farm);
 }
 
-/* A lock that nobody gets past. */
+/* A lock that blocks every operation. */
 static struct idem_sql lock_take(void) {
     struct idem_error error;
     struct idem_sql lock;
@@ -590,8 +593,8 @@ static long session_number(void) {
 
 static long session_before;
 
-/* True if a claim waits for the lock in the first session, or in another. A session that is only
-   active may still read the rest of its statement, and would notice a lost connection. */
+/* True if a claim waits for the lock in the first session, or with false in another. A session that
+   is only active may still read the rest of its statement, and would notice a lost connection. */
 static bool claim_waits_in(bool first) {
     char sql[300];
 
@@ -612,8 +615,8 @@ static bool waits_in_another(void) {
     return claim_waits_in(false);
 }
 
-/* What a lost connection had been told must not be done after what was said again: the session is
-   ended first. Here it waits behind a lock. */
+/* A command of a lost connection must not run after its retry: so the store ends that session
+ * first. Here the session waits behind a lock. */
 TEST(a_session_that_was_lost_is_ended_before_anything_is_said_again) {
     struct idem_sql lock;
     struct conn c;
@@ -623,7 +626,7 @@ TEST(a_session_that_was_lost_is_ended_before_anything_is_said_again) {
     proxied(&c, HOST_POLL, "&timeout=100s");
     session_before = session_number();
     CHECK(session_before > 0);
-    run_done(&c, "before", 7, "r"); /* the statement is prepared */
+    run_done(&c, "before", 7, "r"); /* so that the statement is prepared */
     lock = lock_take();
     claim_fill(&call, &c, "k", 7);
     submit_asked(&c, &call);
@@ -656,8 +659,8 @@ static bool is_there(struct idem_sql conn) {
     return there;
 }
 
-/* Numbers of sessions begin anew with the server: what has that number now is somebody else. The
-   lives of a server are told apart by the second in which they began. */
+/* A server numbers its sessions anew when it starts: the session that has the old number now
+ * belongs to another client. The second in which a server started distinguishes its lives. */
 TEST(a_server_that_died_has_no_session_to_be_ended_and_others_are_left_alone) {
     enum { OTHERS = 40 };
     struct idem_sql others[OTHERS];
@@ -672,7 +675,7 @@ TEST(a_server_that_died_has_no_session_to_be_ended_and_others_are_left_alone) {
     began = time(NULL);
     open_plain(&c, "&timeout=100s&connections=1");
     run_done(&c, "k", 1, "r");
-    server_pause(&farm.server); /* it hangs, and somebody starts it anew */
+    server_pause(&farm.server); /* the server hangs, and an operator restarts it */
     claim_fill(&call, &c, "k2", 1);
     CHECK_INT(answer_too_late(&call).rc, IDEM_E_UNKNOWN);
     conn_pass(&c, 400);
@@ -701,7 +704,7 @@ static void woken(struct idem_watch *watch) {
     wakes++;
 }
 
-/* Long before it would look of its own accord. */
+/* Long before the waiter's own poll. */
 static void wake_await(struct conn *c, unsigned n) {
     TURN_UNTIL_WITHIN(c, 5000, wakes >= n);
 }
@@ -746,8 +749,8 @@ TEST(a_waiter_whose_own_connection_was_lost_looks_what_it_missed) {
     farm_stop(&farm);
 }
 
-/* A wave of claims by two stores, with all sessions ended in the middle of it, again and again:
-   each key runs once. */
+/* A wave of claims by two stores, while all sessions are ended in the middle of it, again and
+ * again: each key runs once. */
 TEST(sessions_that_an_operator_ends_cost_nothing) {
     enum { WAVES = 6, KEYS = 100 };
     struct conn stores[2];
@@ -757,7 +760,7 @@ TEST(sessions_that_an_operator_ends_cost_nothing) {
     server_begin(NULL);
     for (int s = 0; s < 2; s++) {
         open_plain(&stores[s], "&timeout=100s");
-        CHECK_INT(lookup(&stores[s], "k").rc, IDEM_E_ABSENT); /* it has had a connection */
+        CHECK_INT(lookup(&stores[s], "k").rc, IDEM_E_ABSENT); /* the store has had a connection */
     }
     for (int wave = 0; wave < WAVES; wave++) {
         for (int i = 0; i < KEYS; i++)

@@ -19,7 +19,7 @@ static void init(const char *folder, struct args *args) {
     args_add(args, "--auth-root-authentication-method=normal");
     args_add(args, "--skip-name-resolve");
     args_add(args, "--skip-test-db");
-    args_add(args, "--innodb-log-file-size=4M"); /* what is copied is smaller */
+    args_add(args, "--innodb-log-file-size=4M"); /* the copy is smaller */
     args_add(args, "--innodb-flush-log-at-trx-commit=0");
 }
 
@@ -45,17 +45,17 @@ static void command(const struct server *server, struct args *args) {
         args_add(args, "--skip-networking");
     args_add(args, "--bind-address=127.0.0.1");
     args_add(args, "--port=%d", server->port);
-    args_add(args, "--skip-name-resolve"); /* the socket's users are not those of 127.0.0.1 */
+    args_add(args, "--skip-name-resolve"); /* the users of the socket are not those of 127.0.0.1 */
     args_add(args, "--max-connections=300");
-    args_add(args, "--connect-timeout=120"); /* a client may be out of breath in its greeting */
+    args_add(args, "--connect-timeout=120"); /* a client may be paused during its greeting */
     args_add(args, "--performance-schema=OFF");
     args_add(args, "--innodb-buffer-pool-size=16M");
     args_add(args, "--innodb-log-file-size=4M");
     args_add(args, "--innodb-use-native-aio=OFF");
-    /* Neither UTC nor whole hours: who forgets the zone is found out. */
+    /* A zone that is neither UTC nor whole hours, so that code that forgets the zone fails. */
     args_add(args, "--default-time-zone=+05:30");
     if (!server->options.durable) {
-        /* Written at each commit, so that it outlives SIGKILL, but not carried to the disk. */
+        /* The log is written at each commit, so that it survives SIGKILL, but it is not synced. */
         args_add(args, "--innodb-flush-log-at-trx-commit=2");
         args_add(args, "--innodb-doublewrite=OFF");
         args_add(args, "--innodb-flush-method=nosync");
@@ -70,7 +70,7 @@ static void command(const struct server *server, struct args *args) {
 
 #define FIRST_DB "mysql"
 
-/* By the socket without a password, by TCP with one. */
+/* On the socket without a password, over TCP with one. */
 #define USER(name, password, rights)                                                               \
     "CREATE USER " name "@localhost; CREATE USER " name                                            \
     "@127.0.0.1 IDENTIFIED VIA mysql_native_password USING PASSWORD('" password "');"              \
@@ -89,7 +89,7 @@ const struct engine engine_mariadb = {
     .name = "mariadb",
     .user = "mysql",
     .first_db = FIRST_DB,
-    .stop = SIGKILL, /* the polite way takes it a second, and it leaves nothing anyway */
+    .stop = SIGKILL, /* an orderly exit takes a second, and this leaves nothing behind either */
     .shut = SIGTERM,
     .program = program,
     .init = init,

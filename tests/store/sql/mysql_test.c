@@ -1,6 +1,7 @@
 /*
- * What is the MySQL engine's own: its times, its way of TLS, statements that the server does not
- * take, links that end in the middle of one, and what the library does to the process.
+ * The features of the MySQL engine alone: its times, its kind of TLS,
+ * statements that the server does not accept, connections that end in the
+ * middle of one, and the library's effects on the process.
  */
 #include <openssl/err.h>
 #include <poll.h>
@@ -138,8 +139,8 @@ static void hang_up_at_once(struct sql_engine_connection *connection) {
     maria_hang_up(connection);
 }
 
-/* A statement that waits for an answer, and one that the server does not read: with or without
-   TLS. */
+/* A statement that waits for its response, and one that the server does not read: with or
+ * without TLS. */
 static void hang_up_in_the_middle(enum farm_kind kind) {
     size_t len = (size_t)12 << 20;
     unsigned char *bytes = calloc(1, len);
@@ -150,7 +151,7 @@ static void hang_up_in_the_middle(enum farm_kind kind) {
 
     farm_start(&farm, kind, temp_folder(), -1);
     tables_make(&farm);
-    connection = dial_plain(&dialled); /* prepares */
+    connection = dial_plain(&dialled); /* the statement is prepared */
     CHECK(maria_send(connection, SQL_LOOK, values, 2));
     CHECK(maria_pump(connection, 0, &why) > 0);
     hang_up_at_once(connection);
@@ -221,7 +222,7 @@ TEST(a_session_that_was_lost_with_a_statement_under_way_is_ended_first) {
     CHECK(dial(url, &lost.session, &next) != NULL);
     CHECK(next.session.id != lost.session.id);
     CHECK_INT(root_number(SESSIONS), 1);
-    /* One that has gone already is nothing to wait for. */
+    /* There is no need to wait for a session that has already ended. */
     maria_hang_up(next.connection);
     CHECK(dial(url, &lost.session, &next) != NULL);
     maria_hang_up(next.connection);
@@ -332,7 +333,7 @@ TEST(errors_that_the_host_left_in_openssls_queue_are_not_ours_nor_ours_the_hosts
 
 /* TLS. */
 
-/* "": it connects, by TLS or not as `tls` says; or why not. */
+/* Returns "" if it connects, with or without TLS as `tls` requires; otherwise the reason. */
 static const char *reach(const char *url, bool tls) {
     static char text[300];
     struct sql_dialled dialled;
@@ -383,7 +384,7 @@ TEST(tls_is_as_the_url_says_where_the_server_has_it) {
     CHECK_STR(reach(url_of("localhost", "&tls=prefer"), true), "");
     CHECK_STR(reach(url_of("localhost", ""), true), "");
     CHECK(reach(url_of("localhost", "&tls=off"), false)[0] != '\0');
-    /* Without a certificate of one's own. */
+    /* Without a client certificate. */
     (void)root_number("ALTER USER idem_app@127.0.0.1 REQUIRE NONE");
     snprintf(url, sizeof(url), "mysql://idem_app:app-secret@localhost:%d/idem?connect_timeout=100s",
              farm.server.port);
@@ -399,7 +400,7 @@ TEST(tls_refuses_a_server_of_another_name) {
     char cert[400], key[400], made[300];
     const char *const settings[] = {cert, key, NULL};
 
-    /* The farm makes its own anew: these stay. */
+    /* The farm makes its own certificates anew: these stay. */
     snprintf(made, sizeof(made), "%s/other", temp_folder());
     CHECK(mkdir(made, 0711) == 0);
     certificates_make(made, -1);

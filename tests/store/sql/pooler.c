@@ -40,7 +40,7 @@ static void pooler_settings(const struct pooler *pooler, const struct server *se
             "[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\n"
             "auth_type = scram-sha-256\nauth_file = %s\npool_mode = transaction\n"
             "default_pool_size = %d\nmax_client_conn = 500\n"
-            /* A server that comes back is found soon. */
+            /* The pooler soon finds a server that comes back. */
             "server_login_retry = 0.2\n",
             server->socket, server->port != 0 ? server->port : SERVER_POSTGRES_PORT, pooler->port,
             users, POOLER_SIZE);

@@ -1,17 +1,17 @@
 /*
- * A pgbouncer before a PostgreSQL, for tests: connections of clients share few
- * of the server's, one transaction at a time.
+ * A pgbouncer in front of a PostgreSQL, for tests: many client connections
+ * share few of the server's, one transaction at a time.
  */
 #ifndef IDEM_TEST_STORE_SQL_POOLER_H
 #define IDEM_TEST_STORE_SQL_POOLER_H
 
 #include "server.h"
 
-#define POOLER_SIZE 8 /* connections to the server, of each user */
+#define POOLER_SIZE 8 /* connections to the server, for each user */
 
 struct pooler {
-    pid_t pid; /* 0: there is none */
-    int port;  /* of 127.0.0.1; passwords as the server has them */
+    pid_t pid; /* 0: none */
+    int port;  /* on 127.0.0.1; the passwords are the server's */
     char folder[256];
 };
 

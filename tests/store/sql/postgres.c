@@ -13,7 +13,7 @@
 #include "engine.h"
 #include "process.h"
 
-/* Debian keeps them out of PATH, one folder per version; the newest is taken. */
+/* Debian keeps the programs out of PATH, in one directory per version; this takes the newest. */
 static const char *bin(const char *program) {
     static char path[2][300];
     static int turn;
@@ -47,8 +47,8 @@ static void init(const char *folder, struct args *args) {
     args_add(args, "--no-instructions");
 }
 
-/* Who comes by the socket is who he says; by TCP he needs a password and, with TLS, a
-   certificate. */
+/* On the socket the server trusts the user name; over TCP a user needs a password and, with TLS,
+ * a certificate. */
 static void prepare(const struct server *server) {
     const char *tls = server->options.tls;
     char path[400];
@@ -83,9 +83,9 @@ static void command(const struct server *server, struct args *args) {
     args_add(args, "--wal_level=minimal");
     args_add(args, "--max_wal_senders=0");
     args_add(args, "--jit=off");
-    /* In its folder: a server that was killed leaves nothing elsewhere. */
+    /* In its own directory, so that a killed server leaves nothing elsewhere. */
     args_add(args, "--dynamic_shared_memory_type=mmap");
-    /* Neither UTC nor whole hours: who forgets the zone is found out. */
+    /* A zone that is neither UTC nor whole hours, so that code that forgets the zone fails. */
     args_add(args, "--timezone=<+0530>-05:30");
     if (!server->options.durable) {
         args_add(args, "--fsync=off");
@@ -99,8 +99,8 @@ static void command(const struct server *server, struct args *args) {
     }
 }
 
-/* The shared memory by which a second server on the same data would know the first: its id is the
-   last word of the file's seventh line. */
+/* Removes the shared memory by which a second server on the same data would detect the first:
+ * its id is the last word of the seventh line of the file. */
 static void forget(const struct server *server) {
     char path[400], line[300], *word;
     FILE *file;
@@ -118,9 +118,9 @@ static void forget(const struct server *server) {
 }
 
 #define ROLE(name, password) "CREATE ROLE " name " LOGIN PASSWORD '" password "';"
-#define FIRST_DB "template1" /* of those that are there at first */
+#define FIRST_DB "template1" /* a database that exists at first */
 
-/* One database is enough; each other one would be three hundred files more to copy. */
+/* One database is enough; each further one would add three hundred files to copy. */
 static const struct engine_sql recipe[] = {
     {FIRST_DB,
      "SET password_encryption = 'scram-sha-256';" ROLE(CLIENT_OWNER, CLIENT_OWNER_PASSWORD)

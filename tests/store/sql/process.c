@@ -34,7 +34,7 @@ void process_fail(const char *folder, const char *what) {
     exit(1);
 }
 
-/* NULL: as oneself. */
+/* NULL: the process keeps the test's user. */
 static const struct passwd *runner(const char *user) {
     const struct passwd *found;
 
@@ -57,8 +57,8 @@ void process_give(const char *path, const char *user) {
         process_fail(path, strerror(errno));
 }
 
-/* A test's folder is its own; another user has to come through it. Folders above the temporary
-   ones are not ours. */
+/* A test's directory is private, but another user has to pass through it. The directories above
+ * the temporary ones are not the test's to change. */
 static void folder_open(const char *folder) {
     const char *base = getenv("TMPDIR");
     char path[512];
@@ -93,8 +93,8 @@ void process_folder(const char *folder, const char *user) {
 
 #define CLOCK_COPY "clock.so"
 
-/* Another user may not reach the build's folder, and a library that cannot be read is left out
-   without a word. */
+/* Another user may not reach the build directory, and the loader silently skips a preload that
+ * it cannot read. */
 static void clock_copy(const struct process_how *how) {
     char path[600], bytes[65536];
     int from = open(CLOCK_PRELOAD, O_RDONLY | O_CLOEXEC), to;
@@ -131,7 +131,7 @@ static void child(const struct process_how *how, const char *const *argv, pid_t 
     if (who != NULL && (initgroups(who->pw_name, who->pw_gid) < 0 || setgid(who->pw_gid) < 0 ||
                         setuid(who->pw_uid) < 0))
         _exit(126);
-    /* After setuid(), which forgets it. */
+    /* After setuid(), which clears this setting. */
     prctl(PR_SET_PDEATHSIG, how->death);
     if (getppid() != parent || chdir(how->folder) < 0)
         _exit(126);
@@ -139,7 +139,7 @@ static void child(const struct process_how *how, const char *const *argv, pid_t 
     dup2(in, 0);
     dup2(log, 1);
     dup2(log, 2);
-    setenv("TMPDIR", how->folder, 1); /* ours is not for another user to write to */
+    setenv("TMPDIR", how->folder, 1); /* another user may not write to the test's TMPDIR */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     clock_set(how);
@@ -172,7 +172,7 @@ void process_run(const struct process_how *how, const char *const *argv) {
         process_fail(how->folder, argv[0]);
 }
 
-/* The parent and the state of a process or a thread, by its file; false: there is none. */
+/* Reads the parent and the state of a process or a thread from its file; false: there is none. */
 static bool stat_look(const char *path, long *parent, char *state) {
     char text[512];
     const char *end;
@@ -185,7 +185,7 @@ static bool stat_look(const char *path, long *parent, char *state) {
     n = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[n] = '\0';
-    end = strrchr(text, ')'); /* its name may hold blanks */
+    end = strrchr(text, ')'); /* the name may contain blanks */
     if (end == NULL || strlen(end) < 5)
         return false;
     *state = end[2];
@@ -200,7 +200,7 @@ static bool process_look(long pid, long *parent, char *state) {
     return stat_look(path, parent, state);
 }
 
-/* Whether all threads of a process stand still; each notices in its own time. */
+/* True if all threads of a process stand still; each notices the signal in its own time. */
 static bool process_stands(pid_t pid) {
     char path[400], state;
     struct dirent *entry;
@@ -221,7 +221,7 @@ static bool process_stands(pid_t pid) {
     return stands;
 }
 
-/* Adds to `family` the children of its members; how many there are then. */
+/* Adds to `family` the children of its members; returns their number. */
 static size_t family_find(pid_t *family, size_t n) {
     DIR *proc = opendir("/proc");
     struct dirent *entry;
@@ -246,7 +246,7 @@ static size_t family_find(pid_t *family, size_t n) {
     return n;
 }
 
-/* The whole family, stopped: one that is stopped has no more children. */
+/* Stops the whole family; a stopped process has no new children. */
 static size_t family_stop(pid_t pid, pid_t *family) {
     size_t n = 1, known = 0;
 
@@ -277,7 +277,7 @@ void process_kill_all(pid_t pid) {
         WAIT_UNTIL(process_gone(family[i]));
 }
 
-/* The other end of `fd` is closed by process_go_on(), or by our end. */
+/* process_go_on() closes the other end of `fd`, or the test's exit does. */
 static void guard(int fd, const pid_t *family, size_t n) {
     char byte;
 

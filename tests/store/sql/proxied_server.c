@@ -1,6 +1,4 @@
-/*
- * A server, and a proxy before it.
- */
+/* A server, and a proxy in front of it. */
 #include "proxied_server.h"
 
 #include "client.h"

@@ -1,6 +1,6 @@
 /*
- * What the tests of a SQL store's faults share: one server of the kind that IDEM_TEST_SQL names,
- * and stores on it, straight or behind the proxy.
+ * Shared by the tests of a SQL store's faults: one server of the kind in
+ * IDEM_TEST_SQL, and stores on it, directly or through the proxy.
  */
 #ifndef IDEM_TEST_STORE_SQL_PROXIED_SERVER_H
 #define IDEM_TEST_STORE_SQL_PROXIED_SERVER_H
@@ -16,19 +16,19 @@ extern struct farm farm;
 extern struct proxy proxy;
 
 bool is_postgres(void);
-void server_begin(const char *const *settings); /* with the tables */
+void server_begin(const char *const *settings); /* with Idem's tables */
 /* options: "&name=value..." */
 void open_plain(struct conn *c, const char *options);
-/* Starts both, and opens a store of one connection behind the proxy, which is connected then. */
+/* Starts both, and opens a connected store of one connection through the proxy. */
 void proxied(struct conn *c, enum host_kind kind, const char *options);
 void proxy_begin(void); /* again, after proxy_stop() */
-/* Submits, and waits until the server was asked. */
+/* Submits, and waits until the server has the request. */
 void submit_asked(struct conn *c, struct call *call);
-/* Until it has happened, or the test's time is up. */
+/* Turns the loop until the condition holds, or the test's time is up. */
 void turn_until(struct conn *c, bool (*holds)(void));
-/* A number that the server gives. */
+/* The number that a query returns. */
 long ask_number(const char *sql);
-/* Somebody's transaction, open until it is closed, that holds the record of a key. */
+/* Returns a transaction that locks the record of a key until it is closed. */
 struct idem_sql row_hold(const char *key);
 /* As the server's superuser, outside of the database. */
 void root_do(const char *sql);

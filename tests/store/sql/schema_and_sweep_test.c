@@ -1,5 +1,6 @@
 /*
- * What is a SQL store's own and no fault: its tables, its users, its notifications, its sweeper.
+ * The features of a SQL store alone: its tables, its users, its notifications,
+ * its sweeper.
  */
 #include "proxied_server.h"
 #include "store/driver_call.h"
@@ -40,7 +41,7 @@ TEST(tables_that_are_too_new_for_this_program_are_refused) {
     farm_stop(&farm);
 }
 
-/* Those who upgrade one program after the other migrate first. */
+/* A user who upgrades one program after the other migrates first. */
 TEST(newer_tables_that_let_older_programs_use_them_are_used) {
     struct conn c;
 
@@ -109,7 +110,7 @@ TEST(a_row_that_nobody_can_have_written_is_damaged_and_can_be_forgotten_by_force
     farm_stop(&farm);
 }
 
-/* By the columns' types these can be in PostgreSQL alone. */
+/* Column types that only PostgreSQL lets differ in this way. */
 TEST(walks_come_to_their_end_whatever_rows_are_called) {
     struct idem_cursor cursor = {0};
     struct call call;
@@ -163,7 +164,7 @@ TEST(a_row_of_the_beginning_of_time_is_damaged) {
     farm_stop(&farm);
 }
 
-/* Settings of the server's, or the role's, that are not the default. */
+/* Settings of the server or of the role that are not the default. */
 
 TEST(a_server_whose_transactions_are_serializable_by_default_is_used_like_any_other) {
     static const char *const pg[] = {"default_transaction_isolation=serializable", NULL};
@@ -249,7 +250,7 @@ static bool is_in_force(void) {
     return wakes > 0;
 }
 
-/* What guards in somebody's own transaction leave, in the same database. */
+/* Rows that guards in a user's own transaction leave, in the same database. */
 
 /* A function of PostgreSQL, a procedure of MySQL. */
 static void sql_call(const char *name, const char *args) {
@@ -285,7 +286,7 @@ TEST(the_row_of_a_transaction_is_told_until_it_expires) {
     CHECK(memcmp(call.op.out.tx.result.at, "\0\xff", 3) == 0);
     tx_look(&c, &call, "K");
     CHECK(!call.op.out.tx.there);
-    sql_call("idem_once", "'t:', 'somebody', 'other', NULL"); /* of another scope */
+    sql_call("idem_once", "'t:', 'somebody', 'other', NULL"); /* a row of another scope */
     tx_look(&c, &call, "other");
     CHECK(!call.op.out.tx.there);
     farm_sql(&farm, "UPDATE idem_tx SET expires = created");
@@ -297,7 +298,7 @@ TEST(the_row_of_a_transaction_is_told_until_it_expires) {
 
 /* The loop. */
 
-/* How often the loop comes back in so much time, if nothing happens. */
+/* Counts how often the loop turns in this time, if nothing happens. */
 static unsigned turns_in(struct conn *c, int64_t ms) {
     int64_t end = idem_loop_now() + ms, left;
     unsigned turns = 0;
@@ -308,7 +309,7 @@ static unsigned turns_in(struct conn *c, int64_t ms) {
 }
 
 TEST(operations_that_wait_for_room_leave_the_loop_alone) {
-    enum { MANY = 200, IDLE_MS = 400 }; /* more than a connection takes at a time */
+    enum { MANY = 200, IDLE_MS = 400 }; /* more than a connection accepts at a time */
     static struct call calls[MANY];
     struct conn c;
     unsigned turns;
@@ -326,7 +327,7 @@ TEST(operations_that_wait_for_room_leave_the_loop_alone) {
     turns = turns_in(&c, IDLE_MS);
     server_go_on(&farm.server);
     fprintf(stderr, "# %u turns\n", turns);
-    CHECK(turns < 20); /* one that never sleeps makes thousands */
+    CHECK(turns < 20); /* a loop that never sleeps makes thousands */
     for (int i = 0; i < MANY; i++)
         CHECK_INT(call_wait(&calls[i]), 0);
     conn_close(&c);
@@ -356,7 +357,7 @@ TEST(the_server_notifies_only_where_somebody_waits) {
     turn_until(&c, is_in_force);
     CHECK_INT(done(&c, "w", 1, "r").ack, IDEM_ACK);
     TURN_UNTIL(&c, wakes >= 2);
-    WAIT_UNTIL(notified(&listener) > 0); /* who listens is told one after the other */
+    WAIT_UNTIL(notified(&listener) > 0); /* the server notifies its listeners one after the other */
     CHECK_INT(notified(&listener), 1);
     c.store->driver->unwatch(c.store, &watch);
     conn_close(&c);
@@ -418,7 +419,7 @@ TEST(one_process_sweeps_for_all_and_another_takes_over) {
              farm_ask(&farm, is_postgres() ? "SELECT encode(sweeper, 'hex') FROM idem_meta"
                                            : "SELECT HEX(sweeper) FROM idem_meta"));
     CHECK(who[0] != '\0');
-    /* Both go on standing; the one who is elected stays it. */
+    /* Both remain candidates; the elected sweeper stays elected. */
     for (int i = 0; i < 40; i++) {
         conn_turn(&a, 5);
         conn_turn(&b, 5);
@@ -426,7 +427,7 @@ TEST(one_process_sweeps_for_all_and_another_takes_over) {
     CHECK_STR(farm_ask(&farm, is_postgres() ? "SELECT encode(sweeper, 'hex') FROM idem_meta"
                                             : "SELECT HEX(sweeper) FROM idem_meta"),
               who);
-    /* It has gone without a word. */
+    /* The sweeper has disappeared. */
     farm_sql(&farm, is_postgres()
                         ? "UPDATE idem_meta SET sweeper = 'nobody', sweep_until = now()"
                         : "UPDATE idem_meta SET sweeper = 'nobody', sweep_until = UTC_TIMESTAMP()");
@@ -456,7 +457,7 @@ TEST(one_who_was_not_elected_again_sweeps_no_more) {
                                   : "UPDATE idem_meta SET sweeper = 'another', "
                                     "sweep_until = UTC_TIMESTAMP() + INTERVAL 1 HOUR");
     store = idem_container_of(c.store, struct sql_store, remote.base);
-    TURN_UNTIL(&c, !store->sweeper.elected); /* what it has begun is over */
+    TURN_UNTIL(&c, !store->sweeper.elected); /* a sweep that was under way is over */
     expired_make(100);
     /* sleep: several sweeps; only time shows that the rows stay */
     conn_idle(&c, 300);
@@ -481,7 +482,7 @@ struct load_run {
 
 static void load_begin(struct load *load);
 
-/* A claim, its end with a life of 30 ms, and the next; now and then one is left running. */
+/* A claim, its finish with a ttl of 30 ms, and the next; now and then one is left running. */
 static void load_next(struct call *call) {
     struct load *load = idem_container_of(call, struct load, call);
     char key[32];
@@ -521,7 +522,7 @@ static long deadlocks(void) {
                             "variable_name = 'INNODB_DEADLOCKS'");
 }
 
-/* Thousands of records a second that live for some ms, with two that sweep behind them. */
+/* Thousands of records a second with a ttl of some ms, and two sweepers that follow them. */
 TEST(nothing_deadlocks_while_what_expires_is_swept_under_load) {
     enum { CALLERS = 64 };
     struct load *loads = calloc(CALLERS, sizeof(*loads));

@@ -1,11 +1,12 @@
 /*
- * A SQL server for tests that are not in C: sql-serve KIND FOLDER [durable] [NAME=VALUE...]
+ * A SQL server for tests that are not in C: sql-serve KIND DIRECTORY [durable]
+ * [NAME=VALUE...]
  *
- * Writes its URL and its owner's, one per line, and then obeys the words that
- * come by standard input, one per line, each answered by one line that begins
- * with "ok" or "no": kill, restart, pause, go-on, sql TEXT. Ends, with the
- * server, at the end of its input. KIND is a name of the table below; the rest
- * are the server's own settings.
+ * Writes its URL and its owner's, one per line. Then obeys the commands on
+ * standard input, one per line, and answers each with one line that begins with
+ * "ok" or "no": kill, restart, pause, go-on, sql TEXT. At the end of input it
+ * stops the server and exits. KIND is a name of the table below; the rest are
+ * the server's own settings.
  */
 #include <stdio.h>
 #include <string.h>

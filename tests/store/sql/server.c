@@ -1,6 +1,4 @@
-/*
- * The life of a server, whichever engine it is.
- */
+/* The life of a server, for either engine. */
 #include "server.h"
 
 #include <signal.h>

@@ -1,10 +1,10 @@
 /*
- * A PostgreSQL or a MariaDB for a test: started in a folder of its own, on a
- * socket there and, if asked, on a free port of the loopback; ended by its pid,
- * and gone with the test whatever happens to it.
+ * A PostgreSQL or a MariaDB for a test: started in a directory of its own, on a
+ * socket there and, on request, on a free port of the loopback, and ended by
+ * its pid. It ends with the test in any case.
  *
- * Its data are a copy of a template that is made once per build. There are a
- * database `idem` and the users of client.h.
+ * Its data are a copy of a template that is made once per build. The template
+ * has a database `idem` and the users of client.h.
  */
 #ifndef IDEM_TEST_STORE_SQL_SERVER_H
 #define IDEM_TEST_STORE_SQL_SERVER_H
@@ -16,15 +16,16 @@
 #include "process.h"
 
 #define SERVER_DB "idem"
-#define SERVER_POSTGRES_PORT 5432 /* in its socket's name, where it has no other */
+#define SERVER_POSTGRES_PORT 5432 /* in the socket's name, if the server has no port */
 
 enum server_engine { SERVER_POSTGRES, SERVER_MARIADB };
 
 struct server_options {
-    bool port;       /* it listens on 127.0.0.1, too */
-    const char *tls; /* a folder with certificates (certificates.h): TCP by TLS only; NULL: plain */
-    bool durable;    /* what was committed outlives a power cut, not only SIGKILL; it is slower */
-    int clock_fd;    /* its SQL's time is the test's (clock_preload.c); -1: its own */
+    bool port;       /* listens on 127.0.0.1, too */
+    const char *tls; /* a directory with certificates (certificates.h): TCP with TLS only; NULL:
+                        without TLS */
+    bool durable;    /* commits survive a power cut, not only SIGKILL; this is slower */
+    int clock_fd;    /* SQL reads the test's time (clock_preload.c); -1: the real time */
     const char *const *settings; /* further "name=value", NULL at the end; NULL: none */
 };
 
@@ -35,16 +36,17 @@ struct server {
     struct process_pause pause;
     int port; /* 0: none */
     char folder[256];
-    char socket[300]; /* the socket's folder for PostgreSQL, its path for MariaDB */
+    char socket[300]; /* the socket's directory for PostgreSQL, its path for MariaDB */
 };
 
-/* `options` and what it points to stay. Waits until it answers. */
+/* Starts the server and waits until it responds. `options` and its pointers must stay valid. */
 void server_start(struct server *server, enum server_engine engine, const char *folder,
                   const struct server_options *options);
-void server_restart(struct server *server); /* one that was stopped or killed, as it was */
-void server_stop(struct server *server);    /* as if told to; takes one that does not run */
-void server_kill(struct server *server);    /* SIGKILL for all its processes, and waits */
-void server_pause(struct server *server);   /* SIGSTOP for all its processes */
+void server_restart(
+    struct server *server); /* starts a stopped or killed server, with the same options */
+void server_stop(struct server *server);  /* an orderly stop; accepts a server that does not run */
+void server_kill(struct server *server);  /* SIGKILL for all its processes, and waits */
+void server_pause(struct server *server); /* SIGSTOP for all its processes */
 void server_go_on(struct server *server);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * Settings of a server's that are not the default, or that change while a store uses it: none
- * changes what an answer means.
+ * Server settings that are not the default, or that change while a store uses
+ * the server: none changes the meaning of a response.
  */
 #include "proxied_server.h"
 #include "store/driver_call.h"
 #include "store/sql/sql_store.h"
 #include "temp.h"
 
-/* What a session begins with. */
+/* Settings with which a session begins. */
 
 static long records(int state) {
     char sql[100];
@@ -80,12 +80,13 @@ TEST(a_value_that_does_not_fit_is_refused_and_not_cut) {
     farm_stop(&farm);
 }
 
-/* 0: nobody waits for a row; 1: somebody does, at another level; 2: at the right one. */
+/* 0: no transaction waits for a row; 1: one does, at another isolation level; 2: at the right
+ * one. */
 #define WAITING                                                                                    \
     "SELECT 1 + MAX(trx_isolation_level = 'READ COMMITTED') FROM information_schema.INNODB_TRX "   \
     "WHERE trx_state = 'LOCK WAIT'"
 
-/* By another level it would hold gaps between rows, and be in the way of others. */
+/* At another level the transaction would lock gaps between rows, and block others. */
 TEST(a_statement_reads_what_is_committed_and_may_write_whatever_is_the_servers_default) {
     struct idem_sql held;
     struct call call;
@@ -102,7 +103,7 @@ TEST(a_statement_reads_what_is_committed_and_may_write_whatever_is_the_servers_d
     done_fill(&call, &c, "k", 1, "r");
     CHECK_INT(call_submit(&call), 0);
     while ((level = root_number(WAITING)) == 0)
-        /* sleep: the server refreshes this table only if nobody has read it for 100 ms */
+        /* sleep: the server refreshes this table only if it was not read for 100 ms */
         conn_idle(&c, 150);
     CHECK_INT(level, 2);
     idem_sql_close(held);
@@ -111,14 +112,14 @@ TEST(a_statement_reads_what_is_committed_and_may_write_whatever_is_the_servers_d
     farm_stop(&farm);
 }
 
-/* A server that changes under way. */
+/* A server that changes meanwhile. */
 
 static void read_only_set(bool on) {
     if (is_postgres()) {
         root_do(on ? "ALTER SYSTEM SET default_transaction_read_only = on"
                    : "ALTER SYSTEM RESET default_transaction_read_only");
         root_do("SELECT pg_reload_conf()");
-        /* A new session has it: then the server has told those that are there. */
+        /* Once a new session has the setting, the server has changed the existing sessions. */
         WAIT_UNTIL(root_number("SELECT (current_setting('default_transaction_read_only') = "
                                "'on')::int") == on);
     } else {
@@ -126,14 +127,15 @@ static void read_only_set(bool on) {
     }
 }
 
-/* True if so many were refused and are to be said again. */
+/* True if `n` operations were refused and wait for a retry. */
 static bool all_wait(const struct sql_store *store, int n) {
     for (const struct remote_op *op = store->remote.paused.first; op != NULL; op = op->queue_next)
         n--;
     return n == 0;
 }
 
-/* What is under way at its deadline is unknown: it comes while nothing is. */
+/* Passes the deadline while no operation is under way, because such an operation would be
+ * unknown. */
 static void deadline_pass(struct conn *c, int n) {
     struct sql_store *store = idem_container_of(c->store, struct sql_store, remote.base);
 
@@ -169,7 +171,7 @@ TEST(a_server_that_refuses_to_write_is_no_unknown_outcome) {
     farm_stop(&farm);
 }
 
-/* True if the server takes it: it was never seen. */
+/* True if the nonce is new to the server. */
 static bool nonce_is_taken(struct conn *c) {
     struct call call;
     struct answer a;
@@ -195,7 +197,7 @@ TEST(a_server_that_is_read_only_refuses_at_once_and_takes_a_nonce_when_it_writes
     farm_stop(&farm);
 }
 
-/* Whether there was one that waits; it is cancelled. */
+/* Cancels a statement that waits for a lock; true if there was one. */
 static bool waiting_cancel(void) {
     char sql[60];
     long id;
@@ -258,7 +260,7 @@ TEST(a_statement_that_could_not_be_prepared_is_prepared_again_on_the_same_connec
         CHECK_INT(call_submit(&nonces[i]), 0);
     }
     /* sleep: longer than it waits for a lock */
-    conn_idle(&c, 600); /* more than it waits for a lock */
+    conn_idle(&c, 600); /* longer than the timeout for a lock */
     idem_sql_close(lock);
     for (int i = 0; i < NONCES; i++) {
         CHECK_STR(answer_wait(&nonces[i]).text, "");
@@ -288,7 +290,7 @@ TEST(a_function_makes_the_same_names_whatever_a_backslash_means) {
     farm_stop(&farm);
 }
 
-/* A proxy that nobody has told of. */
+/* A proxy that is not named in the URL. */
 
 TEST(a_pooler_is_found_out_by_the_numbers_that_it_tells) {
     char url[1024], key[16], *yes;
@@ -312,7 +314,7 @@ TEST(a_pooler_is_found_out_by_the_numbers_that_it_tells) {
     farm_stop(&farm);
 }
 
-/* What libpq reads by itself. */
+/* The environment variables that libpq reads by itself. */
 
 TEST(the_environment_leads_to_no_other_server) {
     char url[600];

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""sqlserver.py: its servers start, answer, die, come back and go with their program."""
+"""sqlserver.py: its servers start, respond, die, come back and end with their program."""
 import os
 import select
 import subprocess

@@ -1,7 +1,7 @@
 /*
  * The data of a fresh server, made once per build and then copied: making them
- * takes seconds, copying them a moment. A template is named by what it was made
- * by: the server's program, the user, the statements.
+ * takes seconds, copying them a moment. A template's name depends on its
+ * inputs: the server's program, the user, the statements.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static void template_name(const struct engine *engine, char *path, size_t size) 
     snprintf(path, size, SQL_TEMPLATES "/%s-%016llx", engine->name, (unsigned long long)hash);
 }
 
-/* As ourselves: root keeps the owner of what it copies. */
+/* With the test's own user: root keeps the owner of the files that it copies. */
 static void copy(const char *from, const char *to) {
     pid_t pid = fork();
     int status = 0;
@@ -74,7 +74,7 @@ static void template_fill(struct server *server, const struct engine *engine) {
     }
 }
 
-/* Beside the place where it is needed, which the server's user can reach; then moved. */
+/* The template is made beside its place, which the server's user can reach, and then moved. */
 static void template_make(enum server_engine kind, const char *folder, const char *name) {
     const struct engine *engine = engine_of(kind);
     const struct process_how how = {

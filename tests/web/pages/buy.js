@@ -1,4 +1,4 @@
-// A click is one call. ?item=, ?path= and ?retries= say what it does.
+// A click is one call. ?item=, ?path= and ?retries= choose its request.
 import { idemFetch } from '/idem.js';
 
 const said = new URLSearchParams(location.search);

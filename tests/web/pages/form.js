@@ -1,5 +1,5 @@
-// ?fetch=1 sends by fetch, ?multipart=1 as multipart, ?token=URL has its tokens from there, ?timeout=MS waits
-// no longer; ?hold= and ?retries= are guardForm's.
+// ?fetch=1 sends by fetch, ?multipart=1 as multipart, ?token=URL gets its tokens from there, ?timeout=MS limits the
+// wait; ?hold= and ?retries= are guardForm's.
 import { guardForm } from '/idem.js';
 
 const said = new URLSearchParams(location.search);
