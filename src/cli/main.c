@@ -35,8 +35,8 @@ static void main_print_help(FILE *out) {
     for (size_t i = 0; cli_commands[i] != NULL; i++)
         fprintf(out, "  %-8s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
     fputs("\n`idem help COMMAND` shows its options, `idem --version` the version; idem(1) is the\n"
-          "manual. What has been done is remembered in a store: --store URL, else $IDEM_STORE,\n"
-          "else a folder of your own (root: /var/lib/idem).\n",
+          "manual. A store remembers each operation: --store URL, else $IDEM_STORE,\n"
+          "else a directory of your own (root: /var/lib/idem).\n",
           out);
 }
 

@@ -105,13 +105,13 @@ static char *store_open_default_url(bool make, int *ret_status) {
 
     if (path == NULL) {
         cli_message(
-            "no home folder is known to keep the store in; set it with --store lmdb:PATH or "
+            "no home directory is known to keep the store in; set it with --store lmdb:PATH or "
             "IDEM_STORE");
         *ret_status = CLI_USAGE;
         return NULL;
     }
     if (make && store_open_make_directories(path) < 0) {
-        cli_message("cannot make the folder %s: %s; make it, or name another place with --store "
+        cli_message("cannot make the directory %s: %s; make it, or name another place with --store "
                     "lmdb:PATH or IDEM_STORE",
                     path, strerror(errno));
         *ret_status = CLI_STORE;
@@ -193,7 +193,7 @@ char *cli_store_url_absolute(char *url) {
     if (base == NULL || asprintf(&whole, "%s/%s", base, path) < 0) {
         whole = NULL;
         cli_message(
-            "--store %s: the folder that this was started in has no name; write the whole path",
+            "--store %s: the directory that this was started in has no name; write the whole path",
             url);
     }
     free(base);

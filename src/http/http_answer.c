@@ -60,8 +60,8 @@ static const struct idem_http_text kept[] = {
 #define COOKIE                                                                                     \
     "belongs to the first caller; a replay would give that session to every caller of the key"
 #define HOP "belongs to one connection (RFC 9110, 7.6.1)"
-#define FRESH "is made anew for every answer"
-#define SERVER "is an order to the server, and no part of the answer"
+#define FRESH "is made anew for every response"
+#define SERVER "is an order to the server, and no part of the response"
 
 static const struct never {
     struct idem_http_text name;
@@ -83,7 +83,7 @@ static const struct never {
     {NAME("Server"), FRESH},
     {NAME("Age"), FRESH},
     {NAME("Content-Length"), FRESH},
-    {NAME("Content-Range"), "belongs to a part of an answer, and a replay is always whole"},
+    {NAME("Content-Range"), "belongs to a part of a response, and a replay is always whole"},
     {NAME("Accept-Ranges"), "promises parts, and a replay is always whole"},
     {NAME("Idempotency-Key"), FRESH},
     {NAME("Idempotent-Replayed"), FRESH},

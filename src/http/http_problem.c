@@ -231,8 +231,8 @@ size_t idem_http_problem_html(const struct idem_http_problem *problem, char *buf
     problem_text_put(&out, problem_text_of(defaults->title), problem_html_char);
     idem_out_text(&out, "</h1>\n");
     problem_html_message(&out, problem->detail, problem_html_char);
-    problem_html_status(&out, "The first answer had status ", problem->first_status);
-    problem_html_status(&out, "The last answer had status ", problem->last_status);
+    problem_html_status(&out, "The first response had status ", problem->first_status);
+    problem_html_status(&out, "The last response had status ", problem->last_status);
     problem_html_message(&out, problem->reason, problem_html_reason_char);
     problem_html_retry(&out, problem);
     problem_print(&out, "<p lang=\"en\"><small>%d %s", idem_http_problem_status(problem),

@@ -185,7 +185,7 @@ static const struct {
      "Operations that were done and whose result was not stored: too long, a stream, the "
      "backend's wish, or no room in the store.",
      BOARD_NOT_KEPT, OF_HTTP},
-    {"answers_lost_total", "Answers whose owner was superseded while the backend worked.",
+    {"answers_lost_total", "Responses whose owner was superseded while the backend worked.",
      BOARD_LOST, OF_HTTP},
     {"cancelled_total", "Runs that were ended because their lease was lost or run_max over.",
      BOARD_CANCELLED, OF_BOTH},

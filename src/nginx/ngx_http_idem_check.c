@@ -106,7 +106,7 @@ ngx_http_idem_check_ttl(ngx_conf_t *cf, ngx_http_idem_location_t *guarded,
     {
         (void) ngx_http_idem_check_report(cf, NGX_LOG_WARN, conf,
                    "idem_ttl of %L s is shorter than the %M ms that the backend may take: a "
-                   "client's retry after a time-out would run again; in location \"%V\"",
+                   "client's retry after a timeout would run again; in location \"%V\"",
                    conf->policy->ttl_s, ucf->read_timeout, &guarded->clcf->name);
     }
 }

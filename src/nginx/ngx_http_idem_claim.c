@@ -381,8 +381,8 @@ ngx_http_idem_claim_unknown_reason(ngx_http_idem_ctx_t *ctx)
     }
 
     return ctx->response.heard == NGX_HTTP_IDEM_CUT
-           ? "the backend's answer was cut off"
-           : "the backend was asked, and gave no answer of its own";
+           ? "the backend's response was cut off"
+           : "the backend was asked, and gave no response of its own";
 }
 
 

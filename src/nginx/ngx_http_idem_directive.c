@@ -132,7 +132,7 @@ ngx_http_idem_directive_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (ngx_strncasecmp(value[1].data, (u_char *) "lmdb:", 5) == 0 && value[1].data[5] != '/') {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "idem_store: \"%V\" is another store for each folder that nginx is "
+                           "idem_store: \"%V\" is another store for each directory that nginx is "
                            "started in; write the whole path, as in lmdb:/var/lib/nginx/idem",
                            &value[1]);
         return NGX_CONF_ERROR;
@@ -499,7 +499,7 @@ ngx_http_idem_directive_probe_tx(ngx_conf_t *cf, ngx_str_t *value, ngx_http_idem
     if (type->len == 0 || i < type->len) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "idem_probe tx: \"%V\" is not understood; allowed: type=MEDIA/TYPE, "
-                           "that of the answers which the rows hold", &value[2]);
+                           "that of the responses which the rows hold", &value[2]);
         return NGX_CONF_ERROR;
     }
 

@@ -81,7 +81,7 @@ ngx_http_idem_reply_problem(ngx_http_idem_ctx_t *ctx, ngx_uint_t status)
     }
 
     if (ctx->response.heard == NGX_HTTP_IDEM_CUT) {    /* not refused: something has run */
-        problem.detail = IDEM_HTTP_TEXT("The backend was asked, and its answer did not come "
+        problem.detail = IDEM_HTTP_TEXT("The backend was asked, and its response did not come "
                                         "whole.");
 
         if (ctx->conf->policy->recover == IDEM_RECOVER_RERUN) {
@@ -495,7 +495,7 @@ ngx_http_idem_reply_replay_handler(ngx_http_request_t *r)
 
     if (idem_http_answer_read(ctx->decision.result.data, ctx->decision.result.len, &answer) != 0) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "idem: record %s: its result is no answer that this version can read",
+                      "idem: record %s: its result is no response that this version can read",
                       ctx->decision.hash);
 
         ngx_http_idem_decision_set_problem(ctx, ctx->decision.verdict == IDEM_DEAD

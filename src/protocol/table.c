@@ -38,9 +38,9 @@ const struct idem_claim_rule idem_claim_table[] = {
     {"issued, bound to this caller",
      ISSUED, BOUND, 0, IDEM_RUN, IDEM_MOVE_START},
 
-    {"running under this very prober: its first answer was lost",
+    {"running under this very prober: its first response was lost",
      RUNNING, MINE | PROBE, 0, IDEM_PROBE, IDEM_MOVE_NONE},
-    {"running under this very owner id: its first answer was lost",
+    {"running under this very owner id: its first response was lost",
      RUNNING, MINE, 0, IDEM_RUN, IDEM_MOVE_NONE},
     {"fingerprints comparable and different",
      RUNNING | DONE | FAILED, DIFFERS, 0, IDEM_MISMATCH, IDEM_MOVE_NONE},

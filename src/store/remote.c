@@ -157,7 +157,7 @@ int remote_op_check_finish(struct remote_op *op) {
         op->copy.in.finish.action == IDEM_OWNER_RENEW)
         return 0;
     return idem_error_set(&op->copy.error, IDEM_E_UNKNOWN,
-                          "the connection was lost before the answer came, and the record is not "
+                          "the connection was lost before the response came, and the record is not "
                           "this owner's any more: it may have been stored before");
 }
 

@@ -223,7 +223,7 @@ static int postgres_result_take(PGconn *conn, PGresult *result, bool inside, str
         rc = postgres_connection_lost(inside, &ret->why, err);
     else if (state == NULL)
         rc = idem_error_set(err, IDEM_E_REFUSED,
-                            "libpq could not send a statement, or its answer is no such");
+                            "libpq could not send a statement, or its response is no such");
     else
         rc = postgres_failure_report(result, state, &ret->why, err);
     PQclear(result);

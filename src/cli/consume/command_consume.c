@@ -301,7 +301,7 @@ static int consume_ttl_check(const struct consume *c) {
     return cli_fail(
         CLI_USAGE,
         "consume: ttl is %s, and a message may come again %s later (attempts, back-off, lease, "
-        "and the broker's own time-outs): it would be handled twice. Set a ttl of at least %s, "
+        "and the broker's own timeouts): it would be handled twice. Set a ttl of at least %s, "
         "fewer attempts or a shorter back-off, or --unsafe-ttl",
         ttl, least, least);
 }

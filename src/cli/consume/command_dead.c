@@ -426,8 +426,8 @@ const struct cli_command cli_dead = {
     .synopsis = "list|show|requeue URL --queue NAME [OPTIONS]",
     .text = "Lists the dead letters of a queue from the oldest, shows one, or has them handled\n"
             "again: `requeue` forgets that the message has failed (--store), sends it back to its\n"
-            "queue, and then removes it here, with a line in the audit. What is only looked at\n"
-            "stays where it is.\n",
+            "queue, and then removes it here, with a line in the audit. Letters that are only\n"
+            "shown stay where they are.\n",
     .after = "  idem dead list amqp://localhost --queue orders\n"
              "  idem dead requeue amqp://localhost --queue orders --number 3\n",
     .operand = "a URL",

@@ -170,20 +170,22 @@ static bool doctor_lmdb_check_owner(struct doctor *d, const char *subject, const
         return false;
     }
     if ((directory->st_mode & S_IWOTH) != 0)
-        doctor_find(d, DOCTOR_UNSAFE, subject, "owner", "chmod 700 the folder",
-                    "every user may write to its folder (mode %03o), and replace the store",
+        doctor_find(d, DOCTOR_UNSAFE, subject, "owner", "chmod 700 the directory",
+                    "every user may write to its directory (mode %03o), and replace the store",
                     (unsigned)directory->st_mode & 0777);
     else if (doctor_lmdb_stat_data(path, &st) && (st.st_mode & 07) != 0 &&
              (directory->st_mode & S_IXOTH) != 0)
-        doctor_find(d, DOCTOR_UNSAFE, subject, "owner", "chmod 600 data.mdb, chmod 700 the folder",
+        doctor_find(d, DOCTOR_UNSAFE, subject, "owner",
+                    "chmod 600 data.mdb, chmod 700 the directory",
                     "every user may read data.mdb (mode %03o), with the stored responses",
                     (unsigned)st.st_mode & 0777);
     else if (doctor_lmdb_group_may(path, directory, &gid))
-        doctor_find(d, DOCTOR_NOTE, subject, "owner",
-                    "chmod 600 data.mdb, chmod 700 the folder, unless all of the group are meant",
-                    "uid %ld, and the group %ld: each of it may read the stored answers, or change "
-                    "the store",
-                    (long)directory->st_uid, (long)gid);
+        doctor_find(
+            d, DOCTOR_NOTE, subject, "owner",
+            "chmod 600 data.mdb, chmod 700 the directory, unless all of the group are meant",
+            "uid %ld, and the group %ld: each of it may read the stored responses, or change "
+            "the store",
+            (long)directory->st_uid, (long)gid);
     else
         doctor_find(d, DOCTOR_OK, subject, "owner", NULL, "uid %ld only", (long)directory->st_uid);
     return true;
@@ -275,8 +277,8 @@ bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *u
     if (!there &&
         (stat(dirname(above), &st) < 0 || !doctor_lmdb_user_may(d, doctor_lmdb_may_make, above))) {
         doctor_find(d, DOCTOR_BROKEN, subject, "folder",
-                    "make the folder above it, for the user who runs the gateway",
-                    "neither it nor a folder to make it in is there%s%s: %s",
+                    "make the directory above it, for the user who runs the gateway",
+                    "neither it nor a directory to make it in is there%s%s: %s",
                     d->user == NULL ? "" : " for ", d->user == NULL ? "" : d->user->name,
                     strerror(errno));
         return false;

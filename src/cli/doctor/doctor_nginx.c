@@ -141,7 +141,7 @@ static void inspection_rules_examine(const struct inspection *inspection,
          NULL},
         {nginx_value(scope, PROXY_PASS) != NULL && (version == NULL || strcmp(version, "1.0") == 0),
          DOCTOR_NOTE, "upstream",
-         "the backend is spoken to in HTTP/1.0: an answer without a length that is cut off looks "
+         "the backend is spoken to in HTTP/1.0: a response without a length that is cut off looks "
          "whole, and is kept",
          "proxy_http_version 1.1"},
     };

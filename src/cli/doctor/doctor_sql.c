@@ -127,7 +127,7 @@ static void doctor_sql_question_ask(struct doctor *d, const char *subject, struc
 
     if (doctor_sql_ask(conn, question->sql, answer, 1, &err) == 0)
         doctor_find(d, DOCTOR_NOTE, subject, question->check, NULL, "could not be asked for: %s",
-                    err.text[0] == '\0' ? "no answer" : err.text);
+                    err.text[0] == '\0' ? "no response" : err.text);
     else if (question->good == NULL)
         doctor_find(d, DOCTOR_OK, subject, question->check, NULL, "%s", answer[0]);
     else if (doctor_sql_list_has(question->good, answer[0]))

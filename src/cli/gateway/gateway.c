@@ -38,7 +38,7 @@ static int values_check(const struct cli_values *values) {
     else if (values->scope == NULL)
         cli_message(
             "gateway: --scope is missing. Two users may choose the same key, and must not get "
-            "each other's answers: identify the caller by something that stays the same over "
+            "each other's responses: identify the caller by something that stays the same over "
             "retries, --scope '$http_x_user' (the header X-User) or --scope '$remote_user'. "
             "Where callers need not be kept apart, use --scope none");
     else if (values->key != NULL && given->key_expr != NULL)
@@ -179,11 +179,11 @@ static const struct cli_policy_help gateway_policy_help[] = {
     {"fingerprint_expr", "EXPR", "the same as --fingerprint with an expression"},
     {"json_max", "SIZE", "how long a body may be that is read as JSON (1MiB)"},
     {"run_max", "TIME", "how long a request may take (none)"},
-    {"on_duplicate", "HOW", "a duplicate that gets no answer again: error, or success\n"
+    {"on_duplicate", "HOW", "a duplicate that gets no response again: error, or success\n"
                             "(error)"},
     {"message", "TEXT", "what a refused client reads"},
     {"on_store_error", "HOW", "closed: refuse; open: pass on unguarded (closed)"},
-    {"result_max", "SIZE", "how long an answer may be that is kept (1MiB)"},
+    {"result_max", "SIZE", "how long a response may be that is kept (1MiB)"},
     {NULL, NULL, NULL},
 };
 /* clang-format on */
@@ -193,13 +193,13 @@ const struct cli_command cli_gateway = {
     .summary = "stand before an HTTP backend; each request happens once",
     .synopsis = "--upstream URL --scope VALUE|none [OPTIONS]",
     .text = "Runs nginx with idem's module before the backend: a POST or PATCH with an\n"
-            "Idempotency-Key that was seen before gets the first answer again, and the backend\n"
+            "Idempotency-Key that was seen before gets the first response again, and the backend\n"
             "does not see it. Its log is on stdout, nginx's errors are on stderr. SIGTERM and\n"
             "SIGINT let running requests finish, a second one does not; SIGHUP reloads.\n",
     .after =
         "In expressions the request is #method, #path, #query, #headers, #cookies, #body, #user.\n"
         "Root is not needed. Started by root, nginx's workers run as www-data, and the store\n"
-        "must be theirs: a folder that is not there yet is made so. Without --store it is\n"
+        "must be theirs: a directory that is not there yet is made so. Without --store it is\n"
         "/var/lib/idem/gateway then.\n"
         "\n"
         "nginx's own limits hold: a request's body of more than 1 MiB is refused (413), and a\n"

@@ -237,8 +237,9 @@ static void config_guard_write(struct config *c, const struct gateway *g) {
         config_directive(c, "--mode", "idem",
                          policy->mode == 0 ? "replay"
                                            : idem_option_print(mode, policy, value, sizeof(value)));
-    config_explain(c, "Where it is remembered. A folder (lmdb:) must belong to the user of nginx's "
-                      "workers.");
+    config_explain(c,
+                   "Where it is remembered. A directory (lmdb:) must belong to the user of nginx's "
+                   "workers.");
     config_directive(c, "--store", "idem_store", g->store);
     config_explain(c, "Put before every key: operations with prefixes of their own never meet.");
     config_directive(c, "--prefix", "idem_prefix",

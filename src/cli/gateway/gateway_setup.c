@@ -236,7 +236,7 @@ _Noreturn static void gateway_store_try(const struct gateway *g, bool embedded) 
         if (embedded && g->user[0] != '\0')
             cli_message(
                 "gateway: nginx's workers run as %s, and the store must be theirs: give the "
-                "folder to that user (not %s itself, which is root's), or start this as "
+                "directory to that user (not %s itself, which is root's), or start this as "
                 "another user than root",
                 g->user, CLI_ROOTS_FOLDER);
     } else {
@@ -300,7 +300,7 @@ int gateway_folder_make(struct gateway *g) {
         if (g->user[0] == '\0' || chmod(g->folder, 0711) == 0)
             return CLI_OK;
     }
-    return cli_fail(CLI_SYSTEM, "gateway: cannot make a folder for nginx to work in: %s",
+    return cli_fail(CLI_SYSTEM, "gateway: cannot make a directory for nginx to work in: %s",
                     strerror(errno));
 }
 

@@ -66,8 +66,8 @@ const struct cli_command cli_show = {
     .summary = "what is remembered of one key",
     .synopsis = "[OPTIONS] KEY | --hash HEX",
     .text = "Shows the record of a key: state, attempt, status, times. The result itself is\n"
-            "written only with --result: stdout to stdout, stderr to stderr. What was run with\n"
-            "--at is kept under its whole key: KEY@TIME, TIME being the planned time.\n",
+            "written only with --result: stdout to stdout, stderr to stderr. A run with --at\n"
+            "has its planned time in its key: KEY@TIME.\n",
     .after = "  idem show order-4711\n"
              "  idem show report@2026-11-15T20:00:00Z\n"
              "  idem show --hash 3f2a91c0d4e5 --result\n",

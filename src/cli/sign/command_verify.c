@@ -170,7 +170,7 @@ static void report_print(const struct report *report) {
     report_nonce_print(report);
     command_verify_line("verdict", idem_proof_name(report->proof));
     if (report_is_complete(report) && (!report->fits || report->values->show)) {
-        fputs(report->fits ? "\nWhat was signed:\n" : "\nWhat should have been signed:\n", stdout);
+        fputs(report->fits ? "\nThe signed text:\n" : "\nThe text to sign:\n", stdout);
         cli_lines_print(report->checked.text, stdout);
     }
     if (report->mistake[0] != '\0') {

@@ -484,7 +484,7 @@ static void consumer_on_message(struct consumer *c, struct rabbit_message *m) {
         rabbit_thread_report(
             c->thread, true,
             "a message of %zu bytes is too large, and there is no room for it in the "
-            "folder of temporary files: it waits with the server until there is",
+            "directory of temporary files: it waits with the server until there is",
             m->base.body.len);
         return;
     }

@@ -41,7 +41,7 @@ static bool dead_wait_frame(struct queue_dead *d, int64_t until, amqp_frame_t *r
     while ((got = rabbit_session_next(&d->s, ret)) == RABBIT_NONE && idem_loop_now() < until)
         rabbit_session_wait(&d->s, -1, until);
     if (got == RABBIT_NONE) {
-        rabbit_session_fail(&d->s, "no answer within %lld ms", (long long)d->timeout_ms);
+        rabbit_session_fail(&d->s, "no response within %lld ms", (long long)d->timeout_ms);
         rabbit_session_close(&d->s, false);
     }
     return got == RABBIT_GOT;

@@ -91,11 +91,11 @@ static int answer_read_result(const struct idem_json *object, struct handler_ans
     int result;
 
     if (value == NULL)
-        return idem_error_set(err, IDEM_E_INVALID, "the answer has no \"result\"");
+        return idem_error_set(err, IDEM_E_INVALID, "the response has no \"result\"");
     if (value->type != IDEM_JSON_STRING ||
         !idem_word_find(handler_results, value->at.text, value->n, &result))
         return idem_error_set(err, IDEM_E_INVALID,
-                              "the answer's \"result\" is not done, retry, dead or unknown");
+                              "the response's \"result\" is not done, retry, dead or unknown");
     answer->result = (enum queue_result)result;
     return 0;
 }
@@ -108,15 +108,16 @@ static int answer_read_rest(const struct idem_json *object, struct handler_answe
     int64_t number = 0;
 
     if (delay != NULL && answer_read_delay(delay, &answer->delay_ms) < 0)
-        return idem_error_set(err, IDEM_E_INVALID,
-                              "the answer's \"delay\" is neither a time (\"30s\") nor a number of "
-                              "seconds");
+        return idem_error_set(
+            err, IDEM_E_INVALID,
+            "the response's \"delay\" is neither a time (\"30s\") nor a number of "
+            "seconds");
     if (status != NULL && answer_read_integer(status, INT32_MIN, INT32_MAX, &number) < 0)
         return idem_error_set(err, IDEM_E_INVALID,
-                              "the answer's \"status\" is no integer of 32 bits");
+                              "the response's \"status\" is no integer of 32 bits");
     answer->status = (int32_t)number;
     if (reason != NULL && reason->type != IDEM_JSON_STRING)
-        return idem_error_set(err, IDEM_E_INVALID, "the answer's \"reason\" is no string");
+        return idem_error_set(err, IDEM_E_INVALID, "the response's \"reason\" is no string");
     if (reason != NULL)
         handler_words(reason->at.text, reason->n, answer->reason, sizeof(answer->reason));
     return 0;
@@ -129,12 +130,12 @@ static int answer_read_object(const struct idem_json *object, uint64_t id,
     int rc;
 
     if (object->type != IDEM_JSON_OBJECT)
-        return idem_error_set(err, IDEM_E_INVALID, "the answer is no JSON object");
+        return idem_error_set(err, IDEM_E_INVALID, "the response is no JSON object");
     value = json_member(object, "id");
     if (value == NULL)
-        return idem_error_set(err, IDEM_E_INVALID, "the answer has no \"id\"");
+        return idem_error_set(err, IDEM_E_INVALID, "the response has no \"id\"");
     if (answer_read_integer(value, 0, INT64_MAX, &number) < 0 || (uint64_t)number != id)
-        return idem_error_set(err, IDEM_E_INVALID, "the answer has another \"id\"");
+        return idem_error_set(err, IDEM_E_INVALID, "the response has another \"id\"");
     rc = answer_read_result(object, answer, err);
     return rc < 0 ? rc : answer_read_rest(object, answer, err);
 }
@@ -148,12 +149,12 @@ int handler_answer_parse(const char *line, size_t len, uint64_t id, struct handl
     int rc;
 
     if (len > HANDLER_ANSWER_MAX)
-        return idem_error_set(err, IDEM_E_INVALID, "the answer is longer than %d bytes",
+        return idem_error_set(err, IDEM_E_INVALID, "the response is longer than %d bytes",
                               HANDLER_ANSWER_MAX);
     idem_arena_init(&arena, ROOM);
     rc = idem_json_parse(line, len, &arena, &object, &why);
     if (rc < 0)
-        (void)idem_error_set(err, rc, "the answer is no JSON: %.300s", why.text);
+        (void)idem_error_set(err, rc, "the response is no JSON: %.300s", why.text);
     else
         rc = answer_read_object(&object, id, &answer, err);
     idem_arena_free(&arena);

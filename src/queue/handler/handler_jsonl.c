@@ -259,7 +259,7 @@ static enum heard worker_read(struct jsonl_worker *worker, struct handler_answer
         return worker_take_line(worker, (size_t)(end - worker->heard), ret, err);
     if (worker->heard_len <= HANDLER_ANSWER_MAX)
         return HEARD_PART;
-    snprintf(err->text, sizeof(err->text), "its answer is longer than %d bytes",
+    snprintf(err->text, sizeof(err->text), "its response is longer than %d bytes",
              HANDLER_ANSWER_MAX);
     return HEARD_WRONG;
 }

@@ -416,12 +416,13 @@ static void transfer_judge_failure(struct transfer *t, const char *why, long sta
     if (t->late)
         why = "the lease was over before the endpoint was reached";
     if (t->again)
-        why = "the connection was closed without an answer";
+        why = "the connection was closed without a response";
     if (t->answer.head_len > TO_HEAD_MAX)
         why = "its header is longer than 64 KiB";
     handler_words(why, strlen(why), words, sizeof(words));
     snprintf(t->reason, sizeof(t->reason), "%s: %s",
-             t->sent ? "it was sent, and the answer did not come whole" : "it was not sent", words);
+             t->sent ? "it was sent, and the response did not come whole" : "it was not sent",
+             words);
 }
 
 static void transfer_judge(struct transfer *t, CURLcode code) {

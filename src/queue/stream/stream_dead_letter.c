@@ -140,7 +140,7 @@ static int dead_ask(struct queue_dead *dead, struct idem_buffer *out, bool chang
     if (!dead->answered) {
         rc = changes ? IDEM_E_UNKNOWN : IDEM_E_REFUSED;
         rc = idem_error_set(err, rc, "%s: %s%s", dead->conn.place,
-                            dead->lost ? dead->conn.why : "there was no answer in time",
+                            dead->lost ? dead->conn.why : "there was no response in time",
                             changes ? "; it may have happened" : "");
         redis_conn_close(&dead->conn); /* a late reply must not be taken for the next one */
         return rc;
@@ -204,7 +204,7 @@ static int dead_find_end(struct queue_dead *dead, struct idem_error *err) {
     if (rc != 0)
         return rc;
     if (reply->type != REDIS_REPLY_STRING || !stream_id_parse(reply->text, reply->len, &dead->end))
-        rc = idem_error_set(err, IDEM_E_REFUSED, "%s: the server's answer is not understood",
+        rc = idem_error_set(err, IDEM_E_REFUSED, "%s: the server's reply is not understood",
                             dead->conn.place);
     redis_reply_free(reply);
     return rc;
@@ -318,7 +318,7 @@ static int dead_next(struct queue_dead *dead, struct queue_letter *ret, struct i
         return 0;
     }
     if (!stream_parse_outcome(dead->page->items[dead->page_at], &outcome))
-        return idem_error_set(err, IDEM_E_REFUSED, "%s: the server's answer is not understood",
+        return idem_error_set(err, IDEM_E_REFUSED, "%s: the server's reply is not understood",
                               dead->conn.place);
     rc = dead_make_letter(dead, &outcome, err);
     if (rc != 0)

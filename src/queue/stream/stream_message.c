@@ -141,7 +141,7 @@ const char *stream_error_text(const struct redis_reply *reply, char buf[STREAM_E
     size_t len;
 
     if (reply->type != REDIS_REPLY_ERROR)
-        return "the server's answer is not understood";
+        return "the server's reply is not understood";
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         if (redis_reply_is(reply, texts[i].word))
             return texts[i].text;

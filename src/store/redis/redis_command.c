@@ -301,7 +301,7 @@ bool redis_job_write(struct redis_job *job) {
 
 static int job_fail_protocol(struct redis_job *job) {
     return idem_error_set(&job->base.copy.error, IDEM_E_UNKNOWN,
-                          "the server's answer is not what was asked for; is it Redis 6.2 or "
+                          "the server's reply is not what was asked for; is it Redis 6.2 or "
                           "later?");
 }
 

@@ -354,7 +354,7 @@ static bool connection_read_replies(struct redis_conn *conn) {
         if (!connection_take_reply(conn, reply))
             return false;
     }
-    redis_conn_fail(conn, IDEM_E_REFUSED, "the server's answer is not in its protocol: %.100s",
+    redis_conn_fail(conn, IDEM_E_REFUSED, "the server's reply is not in its protocol: %.100s",
                     conn->reader->why);
     return false;
 }
@@ -367,7 +367,7 @@ static void connection_greet(struct redis_conn *conn) {
 /* Feeds the bytes to the reader; false if the connection was lost. */
 static bool connection_take_plain(struct redis_conn *conn, const char *bytes, size_t len) {
     if (!redis_reader_feed(conn->reader, bytes, len)) {
-        redis_conn_fail(conn, IDEM_E_NOMEM, "no memory for an answer");
+        redis_conn_fail(conn, IDEM_E_NOMEM, "no memory for a response");
         return false;
     }
     return connection_read_replies(conn);
@@ -629,7 +629,7 @@ static void connection_timer_fire(struct idem_timer *timer) {
         connection_try_next(conn, ETIMEDOUT);
     } else if (conn->state != REDIS_CONN_READY) {
         conn->silent = true;
-        redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms%s",
+        redis_conn_fail(conn, IDEM_E_REFUSED, "there was no response within %lld ms%s",
                         (long long)conn->connect_ms,
                         conn->state == REDIS_CONN_SHAKING ? "; does the server speak TLS?" : "");
     } else if (conn->pending_n > 0) {
@@ -638,7 +638,7 @@ static void connection_timer_fire(struct idem_timer *timer) {
             return;
         }
         conn->silent = true;
-        redis_conn_fail(conn, IDEM_E_REFUSED, "there was no answer within %lld ms",
+        redis_conn_fail(conn, IDEM_E_REFUSED, "there was no response within %lld ms",
                         (long long)conn->config->timeout_ms);
     }
 }

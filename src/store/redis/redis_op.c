@@ -127,7 +127,7 @@ static bool job_send(struct redis_job *job, struct redis_node *node) {
     job->base.responses_due++;
     for (unsigned i = 1; i < job->replies; i++, job->base.responses_due++)
         if (!redis_conn_send(&node->conn, "", 0, op_take_reply, job)) {
-            redis_conn_fail(&node->conn, IDEM_E_NOMEM, "no memory for an answer");
+            redis_conn_fail(&node->conn, IDEM_E_NOMEM, "no memory for a response");
             break;
         }
     job->base.sent = true;

@@ -463,7 +463,7 @@ static int job_fail_reply(struct redis_job *job, const struct redis_reply *reply
         return idem_error_set(&job->base.copy.error, IDEM_E_REFUSED, "the server says: %.150s",
                               reply->text);
     return idem_error_set(&job->base.copy.error, IDEM_E_REFUSED,
-                          "the server's answer is not what was asked for");
+                          "the server's reply is not what was asked for");
 }
 
 /* True for errors that mean: at another server, or later. */

@@ -297,7 +297,7 @@ def later(function, *args):
 
 @test
 def without_a_scope_it_says_why_one_is_needed_and_how_to_say_none():
-    refused(["--upstream", "http://127.0.0.1:9"], 64, "--scope is missing", "each other's answers",
+    refused(["--upstream", "http://127.0.0.1:9"], 64, "--scope is missing", "each other's responses",
             "'$http_x_user'", "--scope none")
 
 
@@ -880,7 +880,7 @@ def roots_workers_own_the_store_that_was_made_for_them():
         check_is(idem(path, "run", "--key", "k", "--", "true").returncode, 0)
         done = gateway(path, *FLAGS, "--listen", str(free_port()))
         check_is(done.returncode, 69)
-        check_has(done.stderr, "give the folder to that user")
+        check_has(done.stderr, "give the directory to that user")
 
 
 @served

@@ -205,7 +205,7 @@ TEST(what_should_have_been_signed_is_shown_without_control_characters) {
     CHECK_INT(ran.status, 0);
     memcpy(strstr(text, "X-A: 1"), "X-A: \033", 6);
     other = VERIFY("-H", script("@%s", file_put("headers", text)), "--headers", "x-a", URL);
-    bad(other, "signature_wrong", "\nWhat should have been signed:\n  \"@method\": GET\n");
+    bad(other, "signature_wrong", "\nThe text to sign:\n  \"@method\": GET\n");
     CHECK_HAS(other.out, "\"x-a\": \\x1b\n");
     CHECK(strchr(other.out, '\033') == NULL);
     CHECK(strchr(other.err, '\033') == NULL);
@@ -337,7 +337,7 @@ TEST(the_signature_that_would_be_right_is_not_shown) {
 
     wrong = VERIFY(CLASSIC, "-H", headers, "--show", URL, "-d", BODY);
     json = VERIFY(CLASSIC, "-H", headers, "--json", URL, "-d", BODY);
-    bad(wrong, "signature_wrong", "\nWhat should have been signed:\n");
+    bad(wrong, "signature_wrong", "\nThe text to sign:\n");
     CHECK(strstr(wrong.out, "It was signed for") == NULL);
     CHECK(strstr(wrong.out, hex) == NULL);
     CHECK_INT(json.status, 65);

@@ -188,8 +188,8 @@ TEST(who_says_anything_else_is_ended_and_its_message_unknown) {
     static const struct {
         const char *body, *why;
     } rows[] = {
-        {"raw SECRET|", "the answer is no JSON"},
-        {"raw |", "the answer is no JSON"},
+        {"raw SECRET|", "the response is no JSON"},
+        {"raw |", "the response is no JSON"},
         {"raw {\"id\": 99999, \"result\": \"done\"}|", "another \"id\""},
         {"raw {\"id\": ID, \"result\": \"SECRET\"}|", "is not done, retry, dead or unknown"},
         {"long 65537", "longer than 65536 bytes"},

@@ -210,7 +210,7 @@ TEST(an_answer_that_does_not_come_whole_is_unknown) {
         snprintf(what, sizeof(what), "{\"act\": \"%s\"}", acts[i]);
         item = run_do(&rig, what);
         CHECK_SAID(item, QUEUE_UNKNOWN);
-        CHECK_HAS(item->reason, "it was sent, and the answer did not come whole: ");
+        CHECK_HAS(item->reason, "it was sent, and the response did not come whole: ");
         if (strcmp(acts[i], "long-head") == 0)
             CHECK_HAS(item->reason, "its header is longer than 64 KiB");
         free(item);
@@ -240,7 +240,7 @@ TEST(a_request_is_never_sent_twice) {
             item->message.body.len = 0;
         handler_rig_run(&rig, item);
         CHECK_SAID(item, QUEUE_UNKNOWN);
-        CHECK_HAS(item->reason, i % 2 == 0 ? "closed without an answer" : "answer");
+        CHECK_HAS(item->reason, i % 2 == 0 ? "closed without a response" : "response");
         free(item);
         CHECK_INT(requests_n(), n += 2);
     }

@@ -125,7 +125,7 @@ TEST(a_server_that_takes_connections_and_says_nothing_is_given_up) {
     conn_open(&c, url, HOST_POLL, NULL);
     a = claim(&c, "k", 1);
     CHECK_INT(a.rc, IDEM_E_REFUSED);
-    CHECK_HAS(a.text, "no answer within 300 ms");
+    CHECK_HAS(a.text, "no response within 300 ms");
     conn_close(&c);
 }
 

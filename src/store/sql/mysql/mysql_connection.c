@@ -124,7 +124,7 @@ static void connection_set_answer(struct sql_engine_connection *connection,
     connection->answer = answer;
     connection->phase = ANSWERED;
     if (answer == NULL)
-        connection->dead = "no memory for an answer";
+        connection->dead = "no memory for a response";
 }
 
 static void connection_take_rows(struct sql_engine_connection *connection) {

@@ -217,7 +217,7 @@ static void answer_set_error(struct sql_answer *answer, const PGresult *res) {
     const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
 
     answer->trouble = state == NULL ? SQL_BROKEN : postgres_failure_find(state)->trouble;
-    snprintf(answer->text, sizeof(answer->text), "%.250s (%s)", text == NULL ? "no answer" : text,
+    snprintf(answer->text, sizeof(answer->text), "%.250s (%s)", text == NULL ? "no response" : text,
              state == NULL ? "?" : state);
 }
 
@@ -340,7 +340,7 @@ const struct sql_engine sql_engine_postgres = {
     .name = "PostgreSQL",
     .password = "IDEM_POSTGRES_PASSWORD",
     .form = "written postgres://USER:PASSWORD@HOST:PORT/DATABASE, or "
-            "postgres:/FOLDER?user=USER&db=DATABASE with the folder of its socket",
+            "postgres:/DIRECTORY?user=USER&db=DATABASE with the directory of its socket",
     .port = 5432,
     .hosts_max = SQL_HOSTS_MAX,
     .depth = 64,
