@@ -31,7 +31,7 @@ class Grave:
             try:
                 return self.ask(*words)
             except AssertionError as error:
-                if "no answer in time" not in str(error):
+                if "no response in time" not in str(error):
                     raise
                 return None
         return until(f"idem dead {words[0]}", answer)

@@ -117,7 +117,7 @@ def a_broker_that_is_silent_is_left_and_found_again(rig):
     effects.wait(1)
     rig.broker.pause()
     try:
-        consumer.wait_for(r"lost|no answer within")
+        consumer.wait_for(r"lost|no response within")
     finally:
         rig.broker.go_on()
     queue.publish(keys[1])

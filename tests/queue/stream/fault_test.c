@@ -105,7 +105,7 @@ TEST(a_server_that_is_paused_is_used_again_when_it_goes_on) {
     test_consumer_until(&t, 2);
     server_pause(&server);
     test_consumer_ack(&t, 0);
-    test_consumer_until_text(&t, "no answer within 1000 ms");
+    test_consumer_until_text(&t, "no response within 1000 ms");
     server_go_on(&server);
     test_consumer_ack(&t, 1);
     test_consumer_until(&t, 3);
@@ -203,7 +203,7 @@ TEST(entries_of_an_answer_that_never_came_are_found_as_our_own) {
     WAIT_UNTIL(proxy.swallowed > 0);
     CHECK_INT(t.n, 1);
     loop_clock_forward(BLOCK_MS + PATIENT_MS);
-    test_consumer_until_text(&t, "no answer within");
+    test_consumer_until_text(&t, "no response within");
     proxy.swallow = false;
     loop_clock_forward(PATIENT_MS); /* greetings whose replies were swallowed, too */
     test_consumer_until(&t, 4);
