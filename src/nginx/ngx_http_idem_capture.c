@@ -11,10 +11,10 @@
  *     RUNNING    the head has arrived, the body is being gathered
  *     STORING    the outcome is handed over; nothing goes out before the store
  *                confirms it (or idem_finish_timeout ends)
- *     STORED     confirmed: head and body may go out
+ *     READY      no longer held: head and body may go out
  *     SENT       the head went out, and further data passes
  *
- * In shadow mode the response passes while it is gathered, without STORED.
+ * In shadow mode the response passes while it is gathered, without READY.
  */
 
 #include "ngx_http_idem.h"
@@ -678,7 +678,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     case NGX_HTTP_IDEM_STORING:
         return ngx_http_idem_capture_hold(r, ctx, in);
 
-    case NGX_HTTP_IDEM_STORED:
+    case NGX_HTTP_IDEM_READY:
         return ngx_http_idem_capture_send(r, ctx, in);
 
     default:
@@ -815,7 +815,7 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         || ctx->backend.cancelled == IDEM_END_LEASE)
     {
         ngx_http_idem_ctx_set_state(ctx, ctx->guard == NGX_HTTP_IDEM_SHADOW
-                                         ? NGX_HTTP_IDEM_SENT : NGX_HTTP_IDEM_STORED);
+                                         ? NGX_HTTP_IDEM_SENT : NGX_HTTP_IDEM_READY);
 
         ngx_http_idem_claim_separate(ctx);
 
@@ -883,7 +883,7 @@ ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx)
 
     c = r->connection;
 
-    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_STORED);
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_READY);
 
     r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
     c->write->delayed = 0;

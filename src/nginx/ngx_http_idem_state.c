@@ -37,11 +37,11 @@ static const ngx_http_idem_state_moves_t  ngx_http_idem_state_moves[NGX_HTTP_IDE
 
     [NGX_HTTP_IDEM_SETTLING] = { "settling", TO(ANSWERED) | TO(PASSED) },
 
-    [NGX_HTTP_IDEM_RUNNING] = { "running", TO(STORING) | TO(STORED) | TO(SENT) | TO(PASSED) },
+    [NGX_HTTP_IDEM_RUNNING] = { "running", TO(STORING) | TO(READY) | TO(SENT) | TO(PASSED) },
 
-    [NGX_HTTP_IDEM_STORING] = { "storing", TO(STORED) | TO(PASSED) },
+    [NGX_HTTP_IDEM_STORING] = { "storing", TO(READY) | TO(PASSED) },
 
-    [NGX_HTTP_IDEM_STORED] = { "stored", TO(SENT) | TO(PASSED) },
+    [NGX_HTTP_IDEM_READY] = { "ready", TO(SENT) | TO(PASSED) },
 
     [NGX_HTTP_IDEM_SENT] = { "sent", TO(PASSED) },
 

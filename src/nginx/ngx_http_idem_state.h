@@ -5,7 +5,7 @@
  *
  * The request, from the left to the right:
  *
- *     START ─> READING ─> SIGNING ─> CLAIMING ─> ANSWERED ─> RUNNING ─> STORING ─> STORED ─> SENT
+ *     START ─> READING ─> SIGNING ─> CLAIMING ─> ANSWERED ─> RUNNING ─> STORING ─> READY ─> SENT
  *
  * Short cuts, and what a probe adds:
  *
@@ -18,7 +18,7 @@
  *     PROBED   ─> SETTLING   the outcome is handed over; so from ANSWERED if the probe
  *                            is impossible
  *     SETTLING ─> ANSWERED   the store has confirmed it
- *     RUNNING  ─> STORED     the store is not waited for
+ *     RUNNING  ─> READY      the store is not waited for
  *     RUNNING  ─> SENT       the response is not held (shadow mode, an open guard)
  *     all      ─> PASSED     not guarded, or not guarded any longer: a response of our
  *                            own, a post_action
@@ -46,7 +46,7 @@ typedef enum {
     NGX_HTTP_IDEM_SETTLING,                 /* a probe's outcome is handed to the store */
     NGX_HTTP_IDEM_RUNNING,
     NGX_HTTP_IDEM_STORING,                  /* the run's outcome is handed to the store */
-    NGX_HTTP_IDEM_STORED,                   /* nothing has gone out yet */
+    NGX_HTTP_IDEM_READY,                    /* no longer held, stored or not; nothing has gone out */
     NGX_HTTP_IDEM_SENT,                     /* the head has gone out; the rest passes */
     NGX_HTTP_IDEM_PASSED,
     NGX_HTTP_IDEM_STATES                    /* their number */

@@ -15,9 +15,9 @@ static const char *const moves[NGX_HTTP_IDEM_STATES] = {
     [NGX_HTTP_IDEM_PROBING] = "probed passed",
     [NGX_HTTP_IDEM_PROBED] = "answered settling passed",
     [NGX_HTTP_IDEM_SETTLING] = "answered passed",
-    [NGX_HTTP_IDEM_RUNNING] = "storing stored sent passed",
-    [NGX_HTTP_IDEM_STORING] = "stored passed",
-    [NGX_HTTP_IDEM_STORED] = "sent passed",
+    [NGX_HTTP_IDEM_RUNNING] = "storing ready sent passed",
+    [NGX_HTTP_IDEM_STORING] = "ready passed",
+    [NGX_HTTP_IDEM_READY] = "sent passed",
     [NGX_HTTP_IDEM_SENT] = "passed",
     [NGX_HTTP_IDEM_PASSED] = "",
 };
@@ -78,11 +78,11 @@ TEST(every_state_is_reached_from_start_and_ends_in_passed) {
     }
 }
 
-/* No byte may go out before the store has confirmed, and a final state stays final. */
-TEST(a_response_is_sent_from_running_or_stored_only_and_a_run_does_not_begin_twice) {
+/* No byte goes out while the store is asked to confirm, and no state leads back to a run. */
+TEST(a_response_is_sent_from_running_or_ready_only_and_a_run_does_not_begin_twice) {
     for (int from = 0; from < NGX_HTTP_IDEM_STATES; from++) {
         if (ngx_http_idem_state_allows(from, NGX_HTTP_IDEM_SENT))
-            CHECK(from == NGX_HTTP_IDEM_RUNNING || from == NGX_HTTP_IDEM_STORED ||
+            CHECK(from == NGX_HTTP_IDEM_RUNNING || from == NGX_HTTP_IDEM_READY ||
                   from == NGX_HTTP_IDEM_SENT);
         if (from > NGX_HTTP_IDEM_RUNNING)
             CHECK(!ngx_http_idem_state_allows(from, NGX_HTTP_IDEM_RUNNING));
