@@ -385,7 +385,7 @@ typedef enum {
 
 
 typedef struct {
-    ngx_http_idem_heard_e      heard;       /* of the response, or of a probe's */
+    ngx_http_idem_arrived_e    arrived;     /* of the response, or of a probe's */
     ngx_http_idem_kept_e       kept;
     struct idem_shared_bytes  *shared;      /* has room for the head, and the body behind it */
     size_t                     head;        /* bytes of that room */
@@ -675,7 +675,7 @@ void ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_capture_is_gzip(ngx_str_t *coding);
 off_t ngx_http_idem_capture_limit(ngx_http_idem_ctx_t *ctx);
-void ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
+void ngx_http_idem_capture_set_arrived(ngx_http_idem_ctx_t *ctx, ngx_http_idem_arrived_e arrived);
 void ngx_http_idem_capture_set_kept(ngx_http_idem_ctx_t *ctx, ngx_http_idem_kept_e kept);
 void ngx_http_idem_capture_discard(ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_capture_add(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,

@@ -37,20 +37,20 @@ static ngx_int_t ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem
     ngx_chain_t *in);
 
 
-/* The only place that changes `heard`. A move that is not in the table is a bug of ours. */
+/* The only place that changes `arrived`. A move that is not in the table is a bug of ours. */
 
 void
-ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard)
+ngx_http_idem_capture_set_arrived(ngx_http_idem_ctx_t *ctx, ngx_http_idem_arrived_e arrived)
 {
-    if (!ngx_http_idem_state_allows_heard(ctx->response.heard, heard)) {
+    if (!ngx_http_idem_state_allows_arrived(ctx->response.arrived, arrived)) {
         ngx_log_error(NGX_LOG_ALERT, ctx->request->connection->log, 0,
                       "idem: record %s: a response cannot be %s after %s; it stays there",
-                      ctx->decision.hash, ngx_http_idem_state_heard_name(heard),
-                      ngx_http_idem_state_heard_name(ctx->response.heard));
+                      ctx->decision.hash, ngx_http_idem_state_arrived_name(arrived),
+                      ngx_http_idem_state_arrived_name(ctx->response.arrived));
         return;
     }
 
-    ctx->response.heard = heard;
+    ctx->response.arrived = arrived;
 }
 
 
@@ -229,7 +229,7 @@ ngx_http_idem_capture_add(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_cha
 void
 ngx_http_idem_capture_restart(ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_SILENT);
+    ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_SILENT);
     idem_http_measure_drop(&ctx->response.measure);
     ctx->response.measured = 0;
     ctx->response.body.len = 0;
@@ -507,7 +507,7 @@ ngx_http_idem_capture_pass_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ct
     if (r->header_only && ctx->state == NGX_HTTP_IDEM_RUNNING) {
         /* the body filter is not called for a 204 */
 
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_WHOLE);
         (void) ngx_http_idem_capture_finish(r, ctx);
     }
 
@@ -521,7 +521,7 @@ static ngx_int_t
 ngx_http_idem_capture_hold_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     if (r->header_only) {                       /* its handler sends no body */
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_WHOLE);
 
     } else if (r->headers_out.content_length_n > ngx_http_idem_capture_limit(ctx)
                || ngx_http_idem_capture_is_stream(r))
@@ -634,7 +634,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         return ngx_http_idem_probe_body(r, ctx, in);
     }
 
-    if (r != r->main || ctx->response.heard == NGX_HTTP_IDEM_SILENT) {
+    if (r != r->main || ctx->response.arrived == NGX_HTTP_IDEM_SILENT) {
         return ngx_http_idem_next_body_filter(r, in);
     }
 
@@ -646,7 +646,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
             ctx->response.discard |= (rc != NGX_OK);
 
-            if (ctx->response.heard != NGX_HTTP_IDEM_HEAD) {
+            if (ctx->response.arrived != NGX_HTTP_IDEM_HEAD) {
                 (void) ngx_http_idem_capture_finish(r, ctx);
             }
 
@@ -668,7 +668,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             return rc;
         }
 
-        if (ctx->response.heard == NGX_HTTP_IDEM_HEAD) {
+        if (ctx->response.arrived == NGX_HTTP_IDEM_HEAD) {
             return NGX_OK;                      /* there is more to come */
         }
 
@@ -730,11 +730,11 @@ ngx_http_idem_capture_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
     if (ctx->response.live && r->upstream->cleanup == NULL
         && (last ? ngx_http_idem_upstream_is_cut(r->upstream) : flush))
     {
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_CUT);
+        ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_CUT);
         ngx_http_idem_upstream_judge_cut(ctx);
 
     } else if (last) {
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_WHOLE);
     }
 
     return rc;
@@ -791,7 +791,7 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     keeps = (outcome == NGX_HTTP_IDEM_DONE || outcome == NGX_HTTP_IDEM_KEEP
              || outcome == NGX_HTTP_IDEM_RETRY);
 
-    if (keeps && ctx->response.heard == NGX_HTTP_IDEM_WHOLE && !ctx->response.discard
+    if (keeps && ctx->response.arrived == NGX_HTTP_IDEM_WHOLE && !ctx->response.discard
         && ngx_http_idem_capture_encode(r, ctx, &result) != NGX_OK)
     {
         ngx_str_null(&result);
@@ -838,7 +838,7 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 void
 ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_CUT);
+    ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_CUT);
     ngx_http_idem_upstream_judge_cut(ctx);
 
     if (ngx_http_idem_capture_finish(r, ctx) == NGX_OK) {
@@ -926,7 +926,7 @@ ngx_http_idem_capture_make_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 {
     ngx_buf_t   *b;
     ngx_str_t   *body = &ctx->response.body;
-    ngx_uint_t   whole = (ctx->response.heard == NGX_HTTP_IDEM_WHOLE);
+    ngx_uint_t   whole = (ctx->response.arrived == NGX_HTTP_IDEM_WHOLE);
 
     if (whole && r->headers_out.content_length_n == -1 && !r->expect_trailers
         && r->headers_out.status != NGX_HTTP_NO_CONTENT
@@ -967,7 +967,7 @@ ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
     ngx_chain_t  *out, **last;
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SENT);
-    cut = (ctx->response.heard == NGX_HTTP_IDEM_CUT);
+    cut = (ctx->response.arrived == NGX_HTTP_IDEM_CUT);
     out = NULL;
 
     rc = cut ? ngx_http_idem_capture_make_error(r, ctx, &out)

@@ -380,7 +380,7 @@ ngx_http_idem_claim_unknown_reason(ngx_http_idem_ctx_t *ctx)
                ? "cancelled after idem_run_max" : "cancelled because its lease was lost";
     }
 
-    return ctx->response.heard == NGX_HTTP_IDEM_CUT
+    return ctx->response.arrived == NGX_HTTP_IDEM_CUT
            ? "the backend's answer was cut off"
            : "the backend was asked, and gave no answer of its own";
 }

@@ -58,17 +58,17 @@ typedef enum {
     NGX_HTTP_IDEM_HEAD,
     NGX_HTTP_IDEM_WHOLE,                    /* up to its end, without a gap */
     NGX_HTTP_IDEM_CUT,
-    NGX_HTTP_IDEM_HEARD                     /* their number */
-} ngx_http_idem_heard_e;
+    NGX_HTTP_IDEM_ARRIVED                   /* their number */
+} ngx_http_idem_arrived_e;
 
 
 /* 1 if the table has this move. A state may always be set again. */
 int ngx_http_idem_state_allows(ngx_http_idem_state_e from, ngx_http_idem_state_e to);
-int ngx_http_idem_state_allows_heard(ngx_http_idem_heard_e from, ngx_http_idem_heard_e to);
+int ngx_http_idem_state_allows_arrived(ngx_http_idem_arrived_e from, ngx_http_idem_arrived_e to);
 
 /* In lower case, for logs. */
 const char *ngx_http_idem_state_name(ngx_http_idem_state_e state);
-const char *ngx_http_idem_state_heard_name(ngx_http_idem_heard_e heard);
+const char *ngx_http_idem_state_arrived_name(ngx_http_idem_arrived_e arrived);
 
 
 #endif /* IDEM_NGINX_NGX_HTTP_IDEM_STATE_H */

@@ -22,7 +22,7 @@ static const char *const moves[NGX_HTTP_IDEM_STATES] = {
     [NGX_HTTP_IDEM_PASSED] = "",
 };
 
-static const char *const heard[NGX_HTTP_IDEM_HEARD] = {
+static const char *const arrived[NGX_HTTP_IDEM_ARRIVED] = {
     [NGX_HTTP_IDEM_SILENT] = "head",
     [NGX_HTTP_IDEM_HEAD] = "silent whole cut",
     [NGX_HTTP_IDEM_WHOLE] = "silent",
@@ -47,21 +47,21 @@ TEST(a_request_moves_as_drawn_and_no_other_way) {
 }
 
 TEST(a_response_moves_as_drawn_and_no_other_way) {
-    for (int from = 0; from < NGX_HTTP_IDEM_HEARD; from++) {
+    for (int from = 0; from < NGX_HTTP_IDEM_ARRIVED; from++) {
         char found[256] = "";
 
-        for (int to = 0; to < NGX_HTTP_IDEM_HEARD; to++)
-            if (to != from && ngx_http_idem_state_allows_heard(from, to))
-                add(found, sizeof(found), ngx_http_idem_state_heard_name(to));
-        CHECK_STR(found, heard[from]);
+        for (int to = 0; to < NGX_HTTP_IDEM_ARRIVED; to++)
+            if (to != from && ngx_http_idem_state_allows_arrived(from, to))
+                add(found, sizeof(found), ngx_http_idem_state_arrived_name(to));
+        CHECK_STR(found, arrived[from]);
     }
 }
 
 TEST(a_state_may_be_set_again) {
     for (int state = 0; state < NGX_HTTP_IDEM_STATES; state++)
         CHECK(ngx_http_idem_state_allows(state, state));
-    for (int state = 0; state < NGX_HTTP_IDEM_HEARD; state++)
-        CHECK(ngx_http_idem_state_allows_heard(state, state));
+    for (int state = 0; state < NGX_HTTP_IDEM_ARRIVED; state++)
+        CHECK(ngx_http_idem_state_allows_arrived(state, state));
 }
 
 TEST(every_state_is_reached_from_start_and_ends_in_passed) {
