@@ -238,13 +238,13 @@ typedef enum {
 
 
 typedef struct {
-    struct idem_claim         *claim;
+    struct idem_claim         *core;        /* the claim of core/claim.h */
     ngx_http_idem_ctx_t       *ctx;         /* NULL: the request has ended */
     ngx_event_t                hold;        /* limits how long a response waits for the store */
     ngx_event_t                cancel;      /* fires after pending input was read */
     enum idem_end              lost;        /* why the lease was lost; nothing may begin then */
     ngx_http_idem_handed_e     handed;      /* to the store */
-} ngx_http_idem_run_t;
+} ngx_http_idem_claim_t;
 
 
 /* The body of the request: fingerprint.c. */
@@ -430,7 +430,7 @@ struct ngx_http_idem_ctx_s {
     ngx_http_idem_loc_conf_t  *conf;
     ngx_http_idem_state_e      state;       /* set by ngx_http_idem_ctx_set_state() */
     ngx_http_idem_guard_e      guard;
-    ngx_http_idem_run_t       *run;         /* claim.c: of a run or a probe; NULL: none */
+    ngx_http_idem_claim_t     *claim;       /* claim.c: of a run or a probe; NULL: none */
     ngx_http_idem_gunzip_t    *gunzip;      /* decodes a replay; NULL: none, or finished */
     ngx_http_idem_probe_tx_t  *probe_tx;    /* looks a row up; NULL: none, or finished */
     ngx_http_idem_probe_sweep_t  *sweep;    /* NULL: a client's request */

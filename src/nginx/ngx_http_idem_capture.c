@@ -805,13 +805,13 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         ctx->response.kept = NGX_HTTP_IDEM_NOT_KEPT;
     }
 
-    if (ctx->run) {
+    if (ctx->claim) {
         ngx_http_idem_claim_finish(ctx, outcome, r->headers_out.status, result.data, result.len);
     }
 
     /* a run whose lease ended could not reach the store in all that time: do not wait again */
 
-    if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->run == NULL
+    if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->claim == NULL
         || ctx->backend.cancelled == IDEM_END_LEASE)
     {
         ngx_http_idem_ctx_set_state(ctx, ctx->guard == NGX_HTTP_IDEM_SHADOW

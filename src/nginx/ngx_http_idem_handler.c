@@ -366,7 +366,7 @@ ngx_http_idem_handler_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_RUNNING);
     ngx_http_idem_decision_set_word(ctx, open ? "open" : "run");
 
-    if (ctx->run == NULL && !open) {
+    if (ctx->claim == NULL && !open) {
         return NGX_ERROR;
     }
 

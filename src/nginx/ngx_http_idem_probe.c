@@ -104,7 +104,7 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
             ngx_http_idem_claim_finish(ctx, NGX_HTTP_IDEM_UNKNOWN, 0, NULL, 0);
 
-            return ctx->run ? NGX_AGAIN : NGX_ERROR;
+            return ctx->claim ? NGX_AGAIN : NGX_ERROR;
         }
 
         return rc;
@@ -273,7 +273,7 @@ ngx_http_idem_probe_outcome(ngx_http_idem_ctx_t *ctx, ngx_str_t *result)
 static ngx_uint_t
 ngx_http_idem_probe_in_time(ngx_http_idem_ctx_t *ctx)
 {
-    return !ctx->run->lost && idem_claim_lease_until(ctx->run->claim) > idem_loop_now();
+    return !ctx->claim->lost && idem_claim_lease_until(ctx->claim->core) > idem_loop_now();
 }
 
 
@@ -306,7 +306,7 @@ ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     ngx_http_idem_claim_finish(ctx, outcome, ctx->probe.status, result.data, result.len);
 
-    if (ctx->run == NULL) {                     /* the handover itself failed */
+    if (ctx->claim == NULL) {                     /* the handover itself failed */
         ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
         return NGX_OK;
     }

@@ -709,7 +709,7 @@ ngx_http_idem_upstream_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     /* lost on the way here (limit_req): there was nothing to cancel */
 
     if (ngx_http_idem_claim_is_lost(r, ctx)) {
-        ngx_http_idem_upstream_mark_cancelled(ctx, ctx->run->lost);
+        ngx_http_idem_upstream_mark_cancelled(ctx, ctx->claim->lost);
     }
 
     if (ctx->backend.cancelled || (!accel && ngx_http_idem_upstream_was_sent(r, ctx))) {
