@@ -420,7 +420,8 @@ typedef struct {
 
 typedef enum {
     NGX_HTTP_IDEM_ENFORCED = 0,
-    NGX_HTTP_IDEM_SHADOW,                   /* counted and stored; refuses and holds nothing */
+    NGX_HTTP_IDEM_SHADOW,                   /* counted and stored; refuses and holds nothing:
+                                               shadow mode, and a run that is upgraded */
     NGX_HTTP_IDEM_SIGNED_ONLY               /* signed, but not guarded */
 } ngx_http_idem_guard_e;
 
@@ -429,7 +430,7 @@ struct ngx_http_idem_ctx_s {
     ngx_http_request_t        *request;
     ngx_http_idem_loc_conf_t  *conf;
     ngx_http_idem_state_e      state;       /* set by ngx_http_idem_ctx_set_state() */
-    ngx_http_idem_guard_e      guard;
+    ngx_http_idem_guard_e      guard;       /* set by ngx_http_idem_ctx_set_guard() */
     ngx_http_idem_claim_t     *claim;       /* claim.c: of a run or a probe; NULL: none */
     ngx_http_idem_gunzip_t    *gunzip;      /* decodes a replay; NULL: none, or finished */
     ngx_http_idem_probe_tx_t  *probe_tx;    /* looks a row up; NULL: none, or finished */
@@ -541,6 +542,7 @@ ngx_uint_t ngx_http_idem_check_sends_twice(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_find(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e state);
+void ngx_http_idem_ctx_set_guard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_guard_e guard);
 ngx_int_t ngx_http_idem_ctx_own_bytes(ngx_http_request_t *r, ngx_buf_t *b);
 
 /* handler.c */

@@ -576,10 +576,10 @@ ngx_http_idem_capture_run_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
 
     if (r->upstream && r->upstream->upgrade) {
 
-        /* from now on a connection, which needs its head at once */
+        /* a connection from now on: its head and data pass at once, as in shadow mode */
 
         ctx->response.discard = 1;
-        ctx->guard = NGX_HTTP_IDEM_SHADOW;
+        ngx_http_idem_ctx_set_guard(ctx, NGX_HTTP_IDEM_SHADOW);
         (void) ngx_http_idem_capture_finish(r, ctx);
     }
 

@@ -139,3 +139,10 @@ ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e stat
 
     ctx->state = state;
 }
+
+
+void
+ngx_http_idem_ctx_set_guard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_guard_e guard)
+{
+    ctx->guard = guard;
+}

@@ -152,7 +152,7 @@ ngx_http_idem_handler_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *con
     }
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_READING);
-    ctx->guard = guarded ? NGX_HTTP_IDEM_ENFORCED : NGX_HTTP_IDEM_SIGNED_ONLY;
+    ngx_http_idem_ctx_set_guard(ctx, guarded ? NGX_HTTP_IDEM_ENFORCED : NGX_HTTP_IDEM_SIGNED_ONLY);
 
     ngx_http_idem_fingerprint_start(r, ctx);
 
@@ -189,7 +189,7 @@ ngx_http_idem_handler_set_enforced(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
     if (value.len == 0 || idem_is_word(value.data, value.len, "0")
         || idem_is_word(value.data, value.len, "off"))
     {
-        ctx->guard = NGX_HTTP_IDEM_SHADOW;
+        ngx_http_idem_ctx_set_guard(ctx, NGX_HTTP_IDEM_SHADOW);
     }
 
     return NGX_OK;
