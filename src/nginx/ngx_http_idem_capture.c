@@ -3,10 +3,10 @@
  * Holds the backend's response until its outcome is stored, and keeps a copy for
  * replays.
  *
- * The filter stands between copy and headers: the copy is neither encoded for
- * this client nor has it the fields of add_header; a replay gets both anew. A
- * response too long to keep is done without a result as soon as its length is
- * known, and then flows as it arrives.
+ * The filter stands between nginx's copy and headers filters: what it keeps is
+ * not encoded for this client and lacks the fields of add_header; a replay gets
+ * both anew. A response too long to keep is done without a result as soon as its
+ * length is known, and then flows as it arrives.
  *
  *     RUNNING    the head has arrived, the body is being gathered
  *     STORING    the outcome is handed over; nothing goes out before the store
@@ -212,7 +212,7 @@ ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_
 }
 
 
-/* Keeps bytes of a probe's response; one that there is no room for is not stored. */
+/* Keeps bytes of a probe's response. If there is no room for them, no body is stored. */
 
 void
 ngx_http_idem_capture_add(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,

@@ -80,7 +80,7 @@ ngx_http_idem_ctx_cleanup(void *data)
 }
 
 
-/* The pool does so, after the log phase, which may read fields of a replay. */
+/* Called when the pool is freed: the log phase before that may read fields of a replay. */
 
 static void
 ngx_http_idem_ctx_release_bytes(void *data)

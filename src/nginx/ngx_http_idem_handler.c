@@ -24,7 +24,7 @@ static ngx_int_t ngx_http_idem_handler_apply_verdict(ngx_http_request_t *r,
     ngx_http_idem_ctx_t *ctx);
 
 
-/* The request comes for the first time, or is not ours. */
+/* The request has no context: it comes for the first time, or is neither guarded nor signed. */
 
 static ngx_int_t
 ngx_http_idem_handler_enter(ngx_http_request_t *r)
@@ -64,7 +64,10 @@ ngx_http_idem_handler_post_action(ngx_http_request_t *r, ngx_http_idem_ctx_t *ct
 }
 
 
-/* Its body could not be read, and error_page led here: only a page may report that. */
+/*
+ * Its body could not be read, and error_page led here: error_page may show a page,
+ * but a backend must not run.
+ */
 
 static ngx_int_t
 ngx_http_idem_handler_unread(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)

@@ -245,7 +245,7 @@ ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 }
 
 
-/* Called before the upstream ends, which alone knows it otherwise. */
+/* Called before another upstream may take the place of r->upstream, and so of its request_sent. */
 
 static void
 ngx_http_idem_upstream_note_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
