@@ -25,7 +25,7 @@ static void ngx_http_idem_claim_lost_handler(struct idem_claim *core, enum idem_
 
 static ngx_uint_t        ngx_http_idem_linger_count;
 static ngx_event_t       ngx_http_idem_linger;
-static ngx_connection_t  ngx_http_idem_timer_connection;    /* nginx's debug log of timers reads it */
+static ngx_connection_t  ngx_http_idem_timer_connection;    /* for nginx's debug log of timers */
 
 
 /*
