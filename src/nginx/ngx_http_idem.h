@@ -238,13 +238,13 @@ typedef enum {
 
 
 typedef struct {
-    struct idem_claim         *claim;
+    struct idem_claim         *core;        /* the claim of core/claim.h */
     ngx_http_idem_ctx_t       *ctx;         /* NULL: the request has ended */
     ngx_event_t                hold;        /* limits how long a response waits for the store */
     ngx_event_t                cancel;      /* fires after pending input was read */
     enum idem_end              lost;        /* why the lease was lost; nothing may begin then */
     ngx_http_idem_handed_e     handed;      /* to the store */
-} ngx_http_idem_run_t;
+} ngx_http_idem_claim_t;
 
 
 /* The body of the request: fingerprint.c. */
@@ -385,7 +385,7 @@ typedef enum {
 
 
 typedef struct {
-    ngx_http_idem_heard_e      heard;       /* of the response, or of a probe's */
+    ngx_http_idem_arrived_e    arrived;     /* of the response, or of a probe's */
     ngx_http_idem_kept_e       kept;
     struct idem_shared_bytes  *shared;      /* has room for the head, and the body behind it */
     size_t                     head;        /* bytes of that room */
@@ -420,7 +420,8 @@ typedef struct {
 
 typedef enum {
     NGX_HTTP_IDEM_ENFORCED = 0,
-    NGX_HTTP_IDEM_SHADOW,                   /* counted and stored; refuses and holds nothing */
+    NGX_HTTP_IDEM_SHADOW,                   /* counted and stored; refuses and holds nothing:
+                                               shadow mode, and a run that is upgraded */
     NGX_HTTP_IDEM_SIGNED_ONLY               /* signed, but not guarded */
 } ngx_http_idem_guard_e;
 
@@ -429,8 +430,8 @@ struct ngx_http_idem_ctx_s {
     ngx_http_request_t        *request;
     ngx_http_idem_loc_conf_t  *conf;
     ngx_http_idem_state_e      state;       /* set by ngx_http_idem_ctx_set_state() */
-    ngx_http_idem_guard_e      guard;
-    ngx_http_idem_run_t       *run;         /* claim.c: of a run or a probe; NULL: none */
+    ngx_http_idem_guard_e      guard;       /* set by ngx_http_idem_ctx_set_guard() */
+    ngx_http_idem_claim_t     *claim;       /* claim.c: of a run or a probe; NULL: none */
     ngx_http_idem_gunzip_t    *gunzip;      /* decodes a replay; NULL: none, or finished */
     ngx_http_idem_probe_tx_t  *probe_tx;    /* looks a row up; NULL: none, or finished */
     ngx_http_idem_probe_sweep_t  *sweep;    /* NULL: a client's request */
@@ -541,6 +542,7 @@ ngx_uint_t ngx_http_idem_check_sends_twice(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_find(ngx_http_request_t *r);
 ngx_http_idem_ctx_t *ngx_http_idem_ctx_new(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *conf);
 void ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e state);
+void ngx_http_idem_ctx_set_guard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_guard_e guard);
 ngx_int_t ngx_http_idem_ctx_own_bytes(ngx_http_request_t *r, ngx_buf_t *b);
 
 /* handler.c */
@@ -675,7 +677,7 @@ void ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx);
 ngx_uint_t ngx_http_idem_capture_is_gzip(ngx_str_t *coding);
 off_t ngx_http_idem_capture_limit(ngx_http_idem_ctx_t *ctx);
-void ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard);
+void ngx_http_idem_capture_set_arrived(ngx_http_idem_ctx_t *ctx, ngx_http_idem_arrived_e arrived);
 void ngx_http_idem_capture_set_kept(ngx_http_idem_ctx_t *ctx, ngx_http_idem_kept_e kept);
 void ngx_http_idem_capture_discard(ngx_http_idem_ctx_t *ctx);
 void ngx_http_idem_capture_add(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,

@@ -3,18 +3,18 @@
  * Holds the backend's response until its outcome is stored, and keeps a copy for
  * replays.
  *
- * The filter stands between copy and headers: the copy is neither encoded for
- * this client nor has it the fields of add_header; a replay gets both anew. A
- * response too long to keep is done without a result as soon as its length is
- * known, and then flows as it arrives.
+ * The filter stands between nginx's copy and headers filters: what it keeps is
+ * not encoded for this client and lacks the fields of add_header; a replay gets
+ * both anew. A response too long to keep is done without a result as soon as its
+ * length is known, and then flows as it arrives.
  *
  *     RUNNING    the head has arrived, the body is being gathered
  *     STORING    the outcome is handed over; nothing goes out before the store
  *                confirms it (or idem_finish_timeout ends)
- *     STORED     confirmed: head and body may go out
+ *     READY      no longer held: head and body may go out
  *     SENT       the head went out, and further data passes
  *
- * In shadow mode the response passes while it is gathered, without STORED.
+ * In shadow mode the response passes while it is gathered, without READY.
  */
 
 #include "ngx_http_idem.h"
@@ -37,20 +37,20 @@ static ngx_int_t ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem
     ngx_chain_t *in);
 
 
-/* The only place that changes `heard`. A move that is not in the table is a bug of ours. */
+/* The only place that changes `arrived`. A move that is not in the table is a bug of ours. */
 
 void
-ngx_http_idem_capture_set_heard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_heard_e heard)
+ngx_http_idem_capture_set_arrived(ngx_http_idem_ctx_t *ctx, ngx_http_idem_arrived_e arrived)
 {
-    if (!ngx_http_idem_state_allows_heard(ctx->response.heard, heard)) {
+    if (!ngx_http_idem_state_allows_arrived(ctx->response.arrived, arrived)) {
         ngx_log_error(NGX_LOG_ALERT, ctx->request->connection->log, 0,
                       "idem: record %s: a response cannot be %s after %s; it stays there",
-                      ctx->decision.hash, ngx_http_idem_state_heard_name(heard),
-                      ngx_http_idem_state_heard_name(ctx->response.heard));
+                      ctx->decision.hash, ngx_http_idem_state_arrived_name(arrived),
+                      ngx_http_idem_state_arrived_name(ctx->response.arrived));
         return;
     }
 
-    ctx->response.heard = heard;
+    ctx->response.arrived = arrived;
 }
 
 
@@ -212,7 +212,7 @@ ngx_http_idem_capture_append(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_
 }
 
 
-/* Keeps bytes of a probe's response; one that there is no room for is not stored. */
+/* Keeps bytes of a probe's response. If there is no room for them, no body is stored. */
 
 void
 ngx_http_idem_capture_add(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_char *bytes,
@@ -229,7 +229,7 @@ ngx_http_idem_capture_add(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, u_cha
 void
 ngx_http_idem_capture_restart(ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_SILENT);
+    ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_SILENT);
     idem_http_measure_drop(&ctx->response.measure);
     ctx->response.measured = 0;
     ctx->response.body.len = 0;
@@ -507,7 +507,7 @@ ngx_http_idem_capture_pass_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ct
     if (r->header_only && ctx->state == NGX_HTTP_IDEM_RUNNING) {
         /* the body filter is not called for a 204 */
 
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_WHOLE);
         (void) ngx_http_idem_capture_finish(r, ctx);
     }
 
@@ -521,7 +521,7 @@ static ngx_int_t
 ngx_http_idem_capture_hold_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
     if (r->header_only) {                       /* its handler sends no body */
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_WHOLE);
 
     } else if (r->headers_out.content_length_n > ngx_http_idem_capture_limit(ctx)
                || ngx_http_idem_capture_is_stream(r))
@@ -576,10 +576,10 @@ ngx_http_idem_capture_run_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx
 
     if (r->upstream && r->upstream->upgrade) {
 
-        /* from now on a connection, which needs its head at once */
+        /* a connection from now on: its head and data pass at once, as in shadow mode */
 
         ctx->response.discard = 1;
-        ctx->guard = NGX_HTTP_IDEM_SHADOW;
+        ngx_http_idem_ctx_set_guard(ctx, NGX_HTTP_IDEM_SHADOW);
         (void) ngx_http_idem_capture_finish(r, ctx);
     }
 
@@ -634,7 +634,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         return ngx_http_idem_probe_body(r, ctx, in);
     }
 
-    if (r != r->main || ctx->response.heard == NGX_HTTP_IDEM_SILENT) {
+    if (r != r->main || ctx->response.arrived == NGX_HTTP_IDEM_SILENT) {
         return ngx_http_idem_next_body_filter(r, in);
     }
 
@@ -646,7 +646,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         if (ctx->guard == NGX_HTTP_IDEM_SHADOW) {
             ctx->response.discard |= (rc != NGX_OK);
 
-            if (ctx->response.heard != NGX_HTTP_IDEM_HEAD) {
+            if (ctx->response.arrived != NGX_HTTP_IDEM_HEAD) {
                 (void) ngx_http_idem_capture_finish(r, ctx);
             }
 
@@ -668,7 +668,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             return rc;
         }
 
-        if (ctx->response.heard == NGX_HTTP_IDEM_HEAD) {
+        if (ctx->response.arrived == NGX_HTTP_IDEM_HEAD) {
             return NGX_OK;                      /* there is more to come */
         }
 
@@ -678,7 +678,7 @@ ngx_http_idem_capture_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     case NGX_HTTP_IDEM_STORING:
         return ngx_http_idem_capture_hold(r, ctx, in);
 
-    case NGX_HTTP_IDEM_STORED:
+    case NGX_HTTP_IDEM_READY:
         return ngx_http_idem_capture_send(r, ctx, in);
 
     default:
@@ -730,11 +730,11 @@ ngx_http_idem_capture_gather(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ng
     if (ctx->response.live && r->upstream->cleanup == NULL
         && (last ? ngx_http_idem_upstream_is_cut(r->upstream) : flush))
     {
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_CUT);
+        ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_CUT);
         ngx_http_idem_upstream_judge_cut(ctx);
 
     } else if (last) {
-        ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+        ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_WHOLE);
     }
 
     return rc;
@@ -791,7 +791,7 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     keeps = (outcome == NGX_HTTP_IDEM_DONE || outcome == NGX_HTTP_IDEM_KEEP
              || outcome == NGX_HTTP_IDEM_RETRY);
 
-    if (keeps && ctx->response.heard == NGX_HTTP_IDEM_WHOLE && !ctx->response.discard
+    if (keeps && ctx->response.arrived == NGX_HTTP_IDEM_WHOLE && !ctx->response.discard
         && ngx_http_idem_capture_encode(r, ctx, &result) != NGX_OK)
     {
         ngx_str_null(&result);
@@ -805,17 +805,17 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
         ctx->response.kept = NGX_HTTP_IDEM_NOT_KEPT;
     }
 
-    if (ctx->run) {
+    if (ctx->claim) {
         ngx_http_idem_claim_finish(ctx, outcome, r->headers_out.status, result.data, result.len);
     }
 
     /* a run whose lease ended could not reach the store in all that time: do not wait again */
 
-    if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->run == NULL
+    if (ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->claim == NULL
         || ctx->backend.cancelled == IDEM_END_LEASE)
     {
         ngx_http_idem_ctx_set_state(ctx, ctx->guard == NGX_HTTP_IDEM_SHADOW
-                                         ? NGX_HTTP_IDEM_SENT : NGX_HTTP_IDEM_STORED);
+                                         ? NGX_HTTP_IDEM_SENT : NGX_HTTP_IDEM_READY);
 
         ngx_http_idem_claim_separate(ctx);
 
@@ -838,7 +838,7 @@ ngx_http_idem_capture_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 void
 ngx_http_idem_capture_cut(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_CUT);
+    ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_CUT);
     ngx_http_idem_upstream_judge_cut(ctx);
 
     if (ngx_http_idem_capture_finish(r, ctx) == NGX_OK) {
@@ -883,7 +883,7 @@ ngx_http_idem_capture_resume(ngx_http_idem_ctx_t *ctx)
 
     c = r->connection;
 
-    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_STORED);
+    ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_READY);
 
     r->buffered &= ~NGX_HTTP_IDEM_BUFFERED;
     c->write->delayed = 0;
@@ -926,7 +926,7 @@ ngx_http_idem_capture_make_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 {
     ngx_buf_t   *b;
     ngx_str_t   *body = &ctx->response.body;
-    ngx_uint_t   whole = (ctx->response.heard == NGX_HTTP_IDEM_WHOLE);
+    ngx_uint_t   whole = (ctx->response.arrived == NGX_HTTP_IDEM_WHOLE);
 
     if (whole && r->headers_out.content_length_n == -1 && !r->expect_trailers
         && r->headers_out.status != NGX_HTTP_NO_CONTENT
@@ -967,7 +967,7 @@ ngx_http_idem_capture_send(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_
     ngx_chain_t  *out, **last;
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_SENT);
-    cut = (ctx->response.heard == NGX_HTTP_IDEM_CUT);
+    cut = (ctx->response.arrived == NGX_HTTP_IDEM_CUT);
     out = NULL;
 
     rc = cut ? ngx_http_idem_capture_make_error(r, ctx, &out)

@@ -15,17 +15,17 @@
 #define NGX_HTTP_IDEM_LINGER       1000
 
 
-static void ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
+static void ngx_http_idem_claim_answer_handler(struct idem_claim *core, int rc,
     const struct idem_answer *answer, const struct idem_error *err, void *data);
-static void ngx_http_idem_claim_finish_handler(struct idem_claim *claim, int rc, bool lost,
+static void ngx_http_idem_claim_finish_handler(struct idem_claim *core, int rc, bool lost,
     const struct idem_error *err, void *data);
-static void ngx_http_idem_claim_lost_handler(struct idem_claim *claim, enum idem_end why,
+static void ngx_http_idem_claim_lost_handler(struct idem_claim *core, enum idem_end why,
     void *data);
 
 
-static ngx_uint_t        ngx_http_idem_runs;
+static ngx_uint_t        ngx_http_idem_linger_count;
 static ngx_event_t       ngx_http_idem_linger;
-static ngx_connection_t  ngx_http_idem_nobody;    /* a connection for nginx's debug log of timers */
+static ngx_connection_t  ngx_http_idem_timer_connection;    /* for nginx's debug log of timers */
 
 
 /*
@@ -36,7 +36,7 @@ static ngx_connection_t  ngx_http_idem_nobody;    /* a connection for nginx's de
 static void
 ngx_http_idem_claim_linger_handler(ngx_event_t *ev)
 {
-    if (ngx_http_idem_runs > 0) {
+    if (ngx_http_idem_linger_count > 0) {
         ngx_add_timer(ev, NGX_HTTP_IDEM_LINGER);
     }
 }
@@ -48,12 +48,12 @@ ngx_http_idem_claim_linger_begin(void)
     ngx_event_t  *ev;
 
     ev = &ngx_http_idem_linger;
-    ngx_http_idem_runs++;
+    ngx_http_idem_linger_count++;
 
     if (!ev->timer_set) {
-        ngx_http_idem_nobody.fd = (ngx_socket_t) -1;
+        ngx_http_idem_timer_connection.fd = (ngx_socket_t) -1;
         ev->handler = ngx_http_idem_claim_linger_handler;
-        ev->data = &ngx_http_idem_nobody;
+        ev->data = &ngx_http_idem_timer_connection;
         ev->log = ngx_cycle->log;
         ngx_add_timer(ev, NGX_HTTP_IDEM_LINGER);
     }
@@ -63,57 +63,57 @@ ngx_http_idem_claim_linger_begin(void)
 void
 ngx_http_idem_claim_linger_end(void)
 {
-    ngx_http_idem_runs--;
+    ngx_http_idem_linger_count--;
 
-    if (ngx_http_idem_runs == 0 && ngx_exiting) {
+    if (ngx_http_idem_linger_count == 0 && ngx_exiting) {
         ngx_http_idem_stop_event(&ngx_http_idem_linger);
     }
 }
 
 
-static ngx_http_idem_run_t *
+static ngx_http_idem_claim_t *
 ngx_http_idem_claim_new(void)
 {
-    ngx_http_idem_run_t  *run;
+    ngx_http_idem_claim_t  *claim;
 
-    run = ngx_calloc(sizeof(ngx_http_idem_run_t), ngx_cycle->log);
+    claim = ngx_calloc(sizeof(ngx_http_idem_claim_t), ngx_cycle->log);
 
-    if (run) {
+    if (claim) {
         ngx_http_idem_claim_linger_begin();
     }
 
-    return run;
+    return claim;
 }
 
 
 static void
-ngx_http_idem_claim_free(ngx_http_idem_run_t *run)
+ngx_http_idem_claim_free(ngx_http_idem_claim_t *claim)
 {
-    ngx_http_idem_stop_event(&run->hold);
-    ngx_http_idem_stop_event(&run->cancel);
+    ngx_http_idem_stop_event(&claim->hold);
+    ngx_http_idem_stop_event(&claim->cancel);
 
-    if (run->ctx) {
-        run->ctx->run = NULL;
+    if (claim->ctx) {
+        claim->ctx->claim = NULL;
     }
 
-    idem_claim_free(run->claim);
-    ngx_free(run);
+    idem_claim_free(claim->core);
+    ngx_free(claim);
 
     ngx_http_idem_claim_linger_end();
 }
 
 
 static void
-ngx_http_idem_claim_start(ngx_http_idem_ctx_t *ctx, ngx_http_idem_run_t *run)
+ngx_http_idem_claim_start(ngx_http_idem_ctx_t *ctx, ngx_http_idem_claim_t *claim)
 {
-    ngx_http_idem_decision_set_hash(ctx, run->claim);
+    ngx_http_idem_decision_set_hash(ctx, claim->core);
 
-    run->ctx = ctx;
-    ctx->run = run;
+    claim->ctx = ctx;
+    ctx->claim = claim;
     ngx_http_idem_decision_wait_begin(ctx);
 
-    idem_claim_on_lost(run->claim, ngx_http_idem_claim_lost_handler, run);
-    idem_claim_start(ctx->conf->store->h, run->claim);
+    idem_claim_on_lost(claim->core, ngx_http_idem_claim_lost_handler, claim);
+    idem_claim_start(ctx->conf->store->h, claim->core);
 }
 
 
@@ -161,11 +161,11 @@ ngx_http_idem_claim_set_args(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx,
 ngx_int_t
 ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t probe)
 {
-    int                   rc;
-    struct idem_args      args;
-    struct idem_error     err;
-    struct idem_policy    with;
-    ngx_http_idem_run_t  *run;
+    int                     rc;
+    struct idem_args        args;
+    struct idem_error       err;
+    struct idem_policy      with;
+    ngx_http_idem_claim_t  *claim;
 
     if (ngx_http_idem_claim_set_args(r, ctx, &args) != NGX_OK) {
         return NGX_ERROR;
@@ -179,17 +179,17 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
         args.with = &with;
     }
 
-    run = ngx_http_idem_claim_new();
-    if (run == NULL) {
+    claim = ngx_http_idem_claim_new();
+    if (claim == NULL) {
         return NGX_ERROR;
     }
 
     rc = idem_claim_make_fingerprinted(ctx->conf->store->h, ctx->conf->guard, &args,
                                        &ctx->key.fingerprint, ngx_http_idem_claim_answer_handler,
-                                       run, &run->claim, &err);
+                                       claim, &claim->core, &err);
     if (rc != 0) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "idem: %s", err.text);
-        ngx_http_idem_claim_free(run);
+        ngx_http_idem_claim_free(claim);
         return NGX_ERROR;
     }
 
@@ -197,15 +197,15 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
 
         /* an unguarded run passes the hash to the backend */
 
-        ngx_http_idem_decision_set_hash(ctx, run->claim);
+        ngx_http_idem_decision_set_hash(ctx, claim->core);
         ngx_http_idem_decision_set_kind(ctx, NGX_HTTP_IDEM_NO_STORE);
-        ngx_http_idem_claim_free(run);
+        ngx_http_idem_claim_free(claim);
         ngx_http_idem_metric_store_unavailable(ctx->conf->store);
 
         return NGX_ABORT;
     }
 
-    ngx_http_idem_claim_start(ctx, run);
+    ngx_http_idem_claim_start(ctx, claim);
 
     return NGX_OK;
 }
@@ -214,24 +214,24 @@ ngx_http_idem_claim(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_uint_t 
 ngx_int_t
 ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key)
 {
-    struct idem_error     err;
-    ngx_http_idem_run_t  *run;
+    struct idem_error       err;
+    ngx_http_idem_claim_t  *claim;
 
-    run = ngx_http_idem_claim_new();
-    if (run == NULL) {
+    claim = ngx_http_idem_claim_new();
+    if (claim == NULL) {
         return NGX_ERROR;
     }
 
-    if (idem_claim_make_named(ctx->conf->guard, key, ngx_http_idem_claim_answer_handler, run,
-                              &run->claim, &err)
+    if (idem_claim_make_named(ctx->conf->guard, key, ngx_http_idem_claim_answer_handler, claim,
+                              &claim->core, &err)
         != 0)
     {
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "idem: %s", err.text);
-        ngx_http_idem_claim_free(run);
+        ngx_http_idem_claim_free(claim);
         return NGX_ERROR;
     }
 
-    ngx_http_idem_claim_start(ctx, run);
+    ngx_http_idem_claim_start(ctx, claim);
 
     return NGX_OK;
 }
@@ -240,21 +240,21 @@ ngx_http_idem_claim_named(ngx_http_idem_ctx_t *ctx, struct idem_record_key *key)
 /* Resumes the request with the store's response. */
 
 static void
-ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
+ngx_http_idem_claim_answer_handler(struct idem_claim *core, int rc,
     const struct idem_answer *answer, const struct idem_error *err, void *data)
 {
-    ngx_http_request_t   *r;
-    ngx_http_idem_run_t  *run = data;
-    ngx_http_idem_ctx_t  *ctx;
+    ngx_http_request_t     *r;
+    ngx_http_idem_claim_t  *claim = data;
+    ngx_http_idem_ctx_t    *ctx;
 
-    ctx = run->ctx;
+    ctx = claim->ctx;
     r = ctx->request;
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
     ngx_http_idem_decision_wait_end(ctx);
 
     if (rc == 0) {
-        ngx_http_idem_decision_take(ctx, claim, answer);
+        ngx_http_idem_decision_take(ctx, core, answer);
 
     } else if (ngx_http_idem_decision_no_store(ctx, err->text) != NGX_OK
                || ctx->guard == NGX_HTTP_IDEM_SHADOW || ctx->sweep)
@@ -270,7 +270,7 @@ ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
     if (ctx->decision.kind != NGX_HTTP_IDEM_VERDICT
         || (ctx->decision.verdict != IDEM_RUN && ctx->decision.verdict != IDEM_PROBE))
     {
-        ngx_http_idem_claim_free(run);
+        ngx_http_idem_claim_free(claim);
     }
 
     ngx_http_idem_handler_resume(r);
@@ -287,23 +287,23 @@ ngx_http_idem_claim_answer_handler(struct idem_claim *claim, int rc,
 ngx_uint_t
 ngx_http_idem_claim_is_lost(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_run_t  *run = ctx->run;
+    ngx_http_idem_claim_t  *claim = ctx->claim;
 
-    return run && run->lost
-           && (run->lost != IDEM_END_TAKEN || !ngx_http_idem_upstream_was_sent(r, ctx));
+    return claim && claim->lost
+           && (claim->lost != IDEM_END_TAKEN || !ngx_http_idem_upstream_was_sent(r, ctx));
 }
 
 
 static void
 ngx_http_idem_claim_cancel_handler(ngx_event_t *ev)
 {
-    enum idem_end         why;
-    ngx_uint_t            cancel;
-    ngx_http_idem_ctx_t  *ctx;
-    ngx_http_idem_run_t  *run = ev->data;
+    enum idem_end           why;
+    ngx_uint_t              cancel;
+    ngx_http_idem_ctx_t    *ctx;
+    ngx_http_idem_claim_t  *claim = ev->data;
 
-    ctx = run->ctx;
-    why = run->lost;
+    ctx = claim->ctx;
+    why = claim->lost;
 
     if (ctx == NULL) {
         return;
@@ -332,15 +332,15 @@ ngx_http_idem_claim_cancel_handler(ngx_event_t *ev)
  */
 
 static void
-ngx_http_idem_claim_lost_handler(struct idem_claim *claim, enum idem_end why, void *data)
+ngx_http_idem_claim_lost_handler(struct idem_claim *core, enum idem_end why, void *data)
 {
-    ngx_http_idem_run_t  *run = data;
+    ngx_http_idem_claim_t  *claim = data;
 
-    run->lost = why;
-    run->cancel.handler = ngx_http_idem_claim_cancel_handler;
-    run->cancel.data = run;
-    run->cancel.log = ngx_cycle->log;
-    ngx_add_timer(&run->cancel, 1);
+    claim->lost = why;
+    claim->cancel.handler = ngx_http_idem_claim_cancel_handler;
+    claim->cancel.data = claim;
+    claim->cancel.log = ngx_cycle->log;
+    ngx_add_timer(&claim->cancel, 1);
 }
 
 
@@ -349,8 +349,8 @@ ngx_http_idem_claim_lost_handler(struct idem_claim *claim, enum idem_end why, vo
 static void
 ngx_http_idem_claim_hold_handler(ngx_event_t *ev)
 {
-    ngx_http_idem_run_t  *run = ev->data;
-    ngx_http_idem_ctx_t  *ctx = run->ctx;
+    ngx_http_idem_claim_t  *claim = ev->data;
+    ngx_http_idem_ctx_t    *ctx = claim->ctx;
 
     if (ctx == NULL) {
         return;
@@ -380,7 +380,7 @@ ngx_http_idem_claim_unknown_reason(ngx_http_idem_ctx_t *ctx)
                ? "cancelled after idem_run_max" : "cancelled because its lease was lost";
     }
 
-    return ctx->response.heard == NGX_HTTP_IDEM_CUT
+    return ctx->response.arrived == NGX_HTTP_IDEM_CUT
            ? "the backend's response was cut off"
            : "the backend was asked, and gave no response of its own";
 }
@@ -390,7 +390,7 @@ static int
 ngx_http_idem_claim_submit(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome, ngx_uint_t status,
     u_char *result, size_t len)
 {
-    ngx_http_idem_run_t  *run = ctx->run;
+    ngx_http_idem_claim_t  *claim = ctx->claim;
 
     switch (outcome) {
 
@@ -400,17 +400,17 @@ ngx_http_idem_claim_submit(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome, ngx_uin
             ngx_http_idem_metric_count(ctx->conf, BOARD_NOT_KEPT);
         }
 
-        return idem_claim_done(run->claim, (int32_t) status, result, len,
-                               ngx_http_idem_claim_finish_handler, run);
+        return idem_claim_done(claim->core, (int32_t) status, result, len,
+                               ngx_http_idem_claim_finish_handler, claim);
 
     case NGX_HTTP_IDEM_RELEASE:
-        return idem_claim_release(run->claim, ngx_http_idem_claim_finish_handler, run);
+        return idem_claim_release(claim->core, ngx_http_idem_claim_finish_handler, claim);
 
     case NGX_HTTP_IDEM_KEEP:
     case NGX_HTTP_IDEM_RETRY:
-        return idem_claim_fail(run->claim, (int32_t) status, "the backend failed", result, len,
+        return idem_claim_fail(claim->core, (int32_t) status, "the backend failed", result, len,
                                outcome == NGX_HTTP_IDEM_KEEP,
-                               ngx_http_idem_claim_finish_handler, run);
+                               ngx_http_idem_claim_finish_handler, claim);
 
     default:
 
@@ -418,8 +418,8 @@ ngx_http_idem_claim_submit(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome, ngx_uin
             ngx_http_idem_metric_count(ctx->conf, BOARD_UNKNOWN);
         }
 
-        return idem_claim_unknown(run->claim, ngx_http_idem_claim_unknown_reason(ctx),
-                                  ngx_http_idem_claim_finish_handler, run);
+        return idem_claim_unknown(claim->core, ngx_http_idem_claim_unknown_reason(ctx),
+                                  ngx_http_idem_claim_finish_handler, claim);
     }
 }
 
@@ -434,27 +434,27 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
     ngx_uint_t status, u_char *result, size_t len)
 {
     int                        rc;
-    struct idem_claim         *claim;
-    ngx_http_idem_run_t       *run;
+    struct idem_claim         *core;
+    ngx_http_idem_claim_t     *claim;
     const struct idem_policy  *policy;
 
-    run = ctx->run;
-    claim = run->claim;
+    claim = ctx->claim;
+    core = claim->core;
     policy = ctx->conf->policy;
-    run->handed = result ? NGX_HTTP_IDEM_HANDED_RESULT : NGX_HTTP_IDEM_HANDED_OUTCOME;
+    claim->handed = result ? NGX_HTTP_IDEM_HANDED_RESULT : NGX_HTTP_IDEM_HANDED_OUTCOME;
 
     ngx_http_idem_decision_wait_begin(ctx);
 
     if (ctx->backend.ttl) {
-        idem_claim_set_ttl(claim, ctx->backend.ttl);
+        idem_claim_set_ttl(core, ctx->backend.ttl);
     }
 
-    idem_claim_set_finish_timeout(claim, policy->finish_timeout_ms + NGX_HTTP_IDEM_FINISH_MORE);
+    idem_claim_set_finish_timeout(core, policy->finish_timeout_ms + NGX_HTTP_IDEM_FINISH_MORE);
 
     /* capture.c limits the body, and has the result in its bytes */
 
-    idem_claim_set_result_max(claim, IDEM_RESULT_MAX + IDEM_HTTP_HEAD_MAX);
-    idem_claim_share_result(claim, result ? ctx->response.shared : NULL);
+    idem_claim_set_result_max(core, IDEM_RESULT_MAX + IDEM_HTTP_HEAD_MAX);
+    idem_claim_share_result(core, result ? ctx->response.shared : NULL);
 
     rc = ngx_http_idem_claim_submit(ctx, outcome, status, result, len);
 
@@ -462,50 +462,50 @@ ngx_http_idem_claim_finish(ngx_http_idem_ctx_t *ctx, ngx_uint_t outcome,
         ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
                       "idem: record %s: could not store the outcome: %s", ctx->decision.hash,
                       idem_code_name(rc));
-        ngx_http_idem_claim_free(run);
+        ngx_http_idem_claim_free(claim);
         return;
     }
 
-    run->hold.handler = ngx_http_idem_claim_hold_handler;
-    run->hold.data = run;
-    run->hold.log = ngx_cycle->log;
-    ngx_add_timer(&run->hold, (ngx_msec_t) policy->finish_timeout_ms);
+    claim->hold.handler = ngx_http_idem_claim_hold_handler;
+    claim->hold.data = claim;
+    claim->hold.log = ngx_cycle->log;
+    ngx_add_timer(&claim->hold, (ngx_msec_t) policy->finish_timeout_ms);
 }
 
 
 static void
-ngx_http_idem_claim_finish_handler(struct idem_claim *claim, int rc, bool lost,
+ngx_http_idem_claim_finish_handler(struct idem_claim *core, int rc, bool lost,
     const struct idem_error *err, void *data)
 {
-    ngx_log_t            *log;
-    ngx_uint_t            dropped;
-    ngx_http_idem_run_t  *run = data;
-    ngx_http_idem_ctx_t  *ctx;
+    ngx_log_t              *log;
+    ngx_uint_t              dropped;
+    ngx_http_idem_claim_t  *claim = data;
+    ngx_http_idem_ctx_t    *ctx;
 
-    ctx = run->ctx;
+    ctx = claim->ctx;
     log = ctx ? ctx->request->connection->log : ngx_cycle->log;
 
     if (rc != 0) {
-        ngx_log_error(NGX_LOG_ERR, log, 0, "idem: record %s: %s", idem_claim_hash(claim),
+        ngx_log_error(NGX_LOG_ERR, log, 0, "idem: record %s: %s", idem_claim_hash(core),
                       err->text);
 
     } else if (lost) {
         ngx_log_error(NGX_LOG_WARN, log, 0,
                       "idem: record %s: superseded while the backend worked: nothing was "
-                      "stored", idem_claim_hash(claim));
+                      "stored", idem_claim_hash(core));
     }
 
-    dropped = (rc == 0 && !lost && run->handed == NGX_HTTP_IDEM_HANDED_RESULT
-               && !idem_claim_result_kept(claim));
+    dropped = (rc == 0 && !lost && claim->handed == NGX_HTTP_IDEM_HANDED_RESULT
+               && !idem_claim_result_kept(core));
 
     if (dropped) {
         ngx_log_error(NGX_LOG_ERR, log, 0,
                       "idem: record %s: the store has no room for the result: it is stored as "
                       "done without it, and duplicates get 409; make room, or lower "
-                      "idem_result_max", idem_claim_hash(claim));
+                      "idem_result_max", idem_claim_hash(core));
     }
 
-    ngx_http_idem_claim_free(run);
+    ngx_http_idem_claim_free(claim);
 
     if (ctx == NULL) {
         return;
@@ -532,9 +532,9 @@ ngx_http_idem_claim_finish_handler(struct idem_claim *claim, int rc, bool lost,
 void
 ngx_http_idem_claim_separate(ngx_http_idem_ctx_t *ctx)
 {
-    if (ctx->run) {
-        ctx->run->ctx = NULL;
-        ctx->run = NULL;
+    if (ctx->claim) {
+        ctx->claim->ctx = NULL;
+        ctx->claim = NULL;
     }
 }
 
@@ -544,11 +544,11 @@ ngx_http_idem_claim_separate(ngx_http_idem_ctx_t *ctx)
 void
 ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_run_t  *run = ctx->run;
+    ngx_http_idem_claim_t  *claim = ctx->claim;
 
     ngx_http_idem_upstream_drop(ctx);
 
-    if (run == NULL) {
+    if (claim == NULL) {
         return;
     }
 
@@ -585,8 +585,8 @@ ngx_http_idem_claim_detach(ngx_http_idem_ctx_t *ctx)
 
         /* the store has not responded: the claim is given back in the background */
 
-        if (run->handed == NGX_HTTP_IDEM_HANDED_NOTHING) {
-            ngx_http_idem_claim_free(run);
+        if (claim->handed == NGX_HTTP_IDEM_HANDED_NOTHING) {
+            ngx_http_idem_claim_free(claim);
             return;
         }
     }

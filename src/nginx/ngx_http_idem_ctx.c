@@ -80,7 +80,7 @@ ngx_http_idem_ctx_cleanup(void *data)
 }
 
 
-/* The pool does so, after the log phase, which may read fields of a replay. */
+/* Called when the pool is freed: the log phase before that may read fields of a replay. */
 
 static void
 ngx_http_idem_ctx_release_bytes(void *data)
@@ -138,4 +138,11 @@ ngx_http_idem_ctx_set_state(ngx_http_idem_ctx_t *ctx, ngx_http_idem_state_e stat
     }
 
     ctx->state = state;
+}
+
+
+void
+ngx_http_idem_ctx_set_guard(ngx_http_idem_ctx_t *ctx, ngx_http_idem_guard_e guard)
+{
+    ctx->guard = guard;
 }

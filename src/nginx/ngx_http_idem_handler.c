@@ -24,7 +24,7 @@ static ngx_int_t ngx_http_idem_handler_apply_verdict(ngx_http_request_t *r,
     ngx_http_idem_ctx_t *ctx);
 
 
-/* The request comes for the first time, or is not ours. */
+/* The request has no context: it comes for the first time, or is neither guarded nor signed. */
 
 static ngx_int_t
 ngx_http_idem_handler_enter(ngx_http_request_t *r)
@@ -64,7 +64,10 @@ ngx_http_idem_handler_post_action(ngx_http_request_t *r, ngx_http_idem_ctx_t *ct
 }
 
 
-/* Its body could not be read, and error_page led here: only a page may report that. */
+/*
+ * Its body could not be read, and error_page led here: error_page may show a page,
+ * but a backend must not run.
+ */
 
 static ngx_int_t
 ngx_http_idem_handler_unread(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
@@ -152,7 +155,7 @@ ngx_http_idem_handler_begin(ngx_http_request_t *r, ngx_http_idem_loc_conf_t *con
     }
 
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_READING);
-    ctx->guard = guarded ? NGX_HTTP_IDEM_ENFORCED : NGX_HTTP_IDEM_SIGNED_ONLY;
+    ngx_http_idem_ctx_set_guard(ctx, guarded ? NGX_HTTP_IDEM_ENFORCED : NGX_HTTP_IDEM_SIGNED_ONLY);
 
     ngx_http_idem_fingerprint_start(r, ctx);
 
@@ -189,7 +192,7 @@ ngx_http_idem_handler_set_enforced(ngx_http_request_t *r, ngx_http_idem_ctx_t *c
     if (value.len == 0 || idem_is_word(value.data, value.len, "0")
         || idem_is_word(value.data, value.len, "off"))
     {
-        ctx->guard = NGX_HTTP_IDEM_SHADOW;
+        ngx_http_idem_ctx_set_guard(ctx, NGX_HTTP_IDEM_SHADOW);
     }
 
     return NGX_OK;
@@ -366,7 +369,7 @@ ngx_http_idem_handler_run(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_RUNNING);
     ngx_http_idem_decision_set_word(ctx, open ? "open" : "run");
 
-    if (ctx->run == NULL && !open) {
+    if (ctx->claim == NULL && !open) {
         return NGX_ERROR;
     }
 

@@ -19,7 +19,7 @@ static void ngx_http_idem_metric_sample_handler(ngx_event_t *ev);
 
 
 static ngx_event_t       ngx_http_idem_sample;
-static ngx_connection_t  ngx_http_idem_sample_nobody;
+static ngx_connection_t  ngx_http_idem_sample_connection;
 
 
 /* One idem_status is enough to count everywhere. */
@@ -161,10 +161,10 @@ ngx_http_idem_metric_start(ngx_cycle_t *cycle, ngx_http_idem_main_conf_t *imcf)
     }
 
     if (ngx_http_idem_metric_is_first_worker()) {
-        ngx_http_idem_sample_nobody.fd = (ngx_socket_t) -1;
-        ngx_http_idem_sample_nobody.data = imcf;
+        ngx_http_idem_sample_connection.fd = (ngx_socket_t) -1;
+        ngx_http_idem_sample_connection.data = imcf;
         ev->handler = ngx_http_idem_metric_sample_handler;
-        ev->data = &ngx_http_idem_sample_nobody;
+        ev->data = &ngx_http_idem_sample_connection;
         ev->log = cycle->log;
         ev->cancelable = 1;
         ngx_http_idem_metric_sample_handler(ev);

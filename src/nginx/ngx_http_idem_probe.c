@@ -104,7 +104,7 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
             ngx_http_idem_claim_finish(ctx, NGX_HTTP_IDEM_UNKNOWN, 0, NULL, 0);
 
-            return ctx->run ? NGX_AGAIN : NGX_ERROR;
+            return ctx->claim ? NGX_AGAIN : NGX_ERROR;
         }
 
         return rc;
@@ -126,7 +126,7 @@ ngx_http_idem_probe(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 ngx_int_t
 ngx_http_idem_probe_header(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 {
-    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
+    ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_HEAD);
     ctx->probe.status = r->headers_out.status;
     r->filter_need_in_memory = 1;
 
@@ -147,7 +147,7 @@ ngx_http_idem_probe_body(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, ngx_ch
         }
 
         if (b->last_buf || b->last_in_chain) {
-            ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_WHOLE);
+            ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_WHOLE);
         }
 
         b->pos = b->last;
@@ -219,7 +219,7 @@ ngx_http_idem_probe_judge(ngx_http_idem_ctx_t *ctx)
         ctx->probe.found = NGX_HTTP_IDEM_NOT;
         ctx->probe.reason = NGX_HTTP_IDEM_NEVER;
 
-    } else if (status >= 200 && status < 300 && ctx->response.heard == NGX_HTTP_IDEM_WHOLE
+    } else if (status >= 200 && status < 300 && ctx->response.arrived == NGX_HTTP_IDEM_WHOLE
                && !(u && ngx_http_idem_upstream_is_cut(u)))
     {
         ctx->probe.found = NGX_HTTP_IDEM_HAPPENED;
@@ -273,7 +273,7 @@ ngx_http_idem_probe_outcome(ngx_http_idem_ctx_t *ctx, ngx_str_t *result)
 static ngx_uint_t
 ngx_http_idem_probe_in_time(ngx_http_idem_ctx_t *ctx)
 {
-    return !ctx->run->lost && idem_claim_lease_until(ctx->run->claim) > idem_loop_now();
+    return !ctx->claim->lost && idem_claim_lease_until(ctx->claim->core) > idem_loop_now();
 }
 
 
@@ -306,7 +306,7 @@ ngx_http_idem_probe_finish(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
 
     ngx_http_idem_claim_finish(ctx, outcome, ctx->probe.status, result.data, result.len);
 
-    if (ctx->run == NULL) {                     /* the handover itself failed */
+    if (ctx->claim == NULL) {                     /* the handover itself failed */
         ngx_http_idem_ctx_set_state(ctx, NGX_HTTP_IDEM_ANSWERED);
         return NGX_OK;
     }

@@ -93,7 +93,7 @@ ngx_http_idem_probe_tx_start(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     tx->ctx = ctx;
     tx->call.answered = ngx_http_idem_probe_tx_handler;
     tx->call.op.kind = IDEM_OP_TX;
-    tx->call.op.key = ctx->run->claim->key;      /* row and record have the same name */
+    tx->call.op.key = ctx->claim->core->key;      /* row and record have the same name */
 
     ctx->probe_tx = tx;
     ngx_http_idem_decision_wait_begin(ctx);

@@ -80,7 +80,7 @@ ngx_http_idem_reply_problem(ngx_http_idem_ctx_t *ctx, ngx_uint_t status)
         problem.detail.len = ngx_strlen(problem.detail.at);
     }
 
-    if (ctx->response.heard == NGX_HTTP_IDEM_CUT) {    /* not refused: something has run */
+    if (ctx->response.arrived == NGX_HTTP_IDEM_CUT) {    /* not refused: something has run */
         problem.detail = IDEM_HTTP_TEXT("The backend was asked, and its response did not come "
                                         "whole.");
 

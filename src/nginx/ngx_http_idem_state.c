@@ -2,7 +2,7 @@
 /*
  * The moves that ngx_http_idem_state.h draws. Only two functions set a state, and
  * refuse all other moves: ngx_http_idem_ctx_set_state() and
- * ngx_http_idem_capture_set_heard().
+ * ngx_http_idem_capture_set_arrived().
  */
 
 #include "ngx_http_idem_state.h"
@@ -37,11 +37,11 @@ static const ngx_http_idem_state_moves_t  ngx_http_idem_state_moves[NGX_HTTP_IDE
 
     [NGX_HTTP_IDEM_SETTLING] = { "settling", TO(ANSWERED) | TO(PASSED) },
 
-    [NGX_HTTP_IDEM_RUNNING] = { "running", TO(STORING) | TO(STORED) | TO(SENT) | TO(PASSED) },
+    [NGX_HTTP_IDEM_RUNNING] = { "running", TO(STORING) | TO(READY) | TO(SENT) | TO(PASSED) },
 
-    [NGX_HTTP_IDEM_STORING] = { "storing", TO(STORED) | TO(PASSED) },
+    [NGX_HTTP_IDEM_STORING] = { "storing", TO(READY) | TO(PASSED) },
 
-    [NGX_HTTP_IDEM_STORED] = { "stored", TO(SENT) | TO(PASSED) },
+    [NGX_HTTP_IDEM_READY] = { "ready", TO(SENT) | TO(PASSED) },
 
     [NGX_HTTP_IDEM_SENT] = { "sent", TO(PASSED) },
 
@@ -49,7 +49,8 @@ static const ngx_http_idem_state_moves_t  ngx_http_idem_state_moves[NGX_HTTP_IDE
 };
 
 
-static const ngx_http_idem_state_moves_t  ngx_http_idem_state_heard_moves[NGX_HTTP_IDEM_HEARD] = {
+static const ngx_http_idem_state_moves_t
+ngx_http_idem_state_arrived_moves[NGX_HTTP_IDEM_ARRIVED] = {
 
     [NGX_HTTP_IDEM_SILENT] = { "silent", TO(HEAD) },
 
@@ -69,9 +70,9 @@ ngx_http_idem_state_allows(ngx_http_idem_state_e from, ngx_http_idem_state_e to)
 
 
 int
-ngx_http_idem_state_allows_heard(ngx_http_idem_heard_e from, ngx_http_idem_heard_e to)
+ngx_http_idem_state_allows_arrived(ngx_http_idem_arrived_e from, ngx_http_idem_arrived_e to)
 {
-    return from == to || (ngx_http_idem_state_heard_moves[from].to >> to & 1);
+    return from == to || (ngx_http_idem_state_arrived_moves[from].to >> to & 1);
 }
 
 
@@ -83,7 +84,7 @@ ngx_http_idem_state_name(ngx_http_idem_state_e state)
 
 
 const char *
-ngx_http_idem_state_heard_name(ngx_http_idem_heard_e heard)
+ngx_http_idem_state_arrived_name(ngx_http_idem_arrived_e arrived)
 {
-    return ngx_http_idem_state_heard_moves[heard].name;
+    return ngx_http_idem_state_arrived_moves[arrived].name;
 }

@@ -5,7 +5,7 @@
  *
  * The request, from the left to the right:
  *
- *     START ─> READING ─> SIGNING ─> CLAIMING ─> ANSWERED ─> RUNNING ─> STORING ─> STORED ─> SENT
+ *     START ─> READING ─> SIGNING ─> CLAIMING ─> ANSWERED ─> RUNNING ─> STORING ─> READY ─> SENT
  *
  * Short cuts, and what a probe adds:
  *
@@ -18,7 +18,7 @@
  *     PROBED   ─> SETTLING   the outcome is handed over; so from ANSWERED if the probe
  *                            is impossible
  *     SETTLING ─> ANSWERED   the store has confirmed it
- *     RUNNING  ─> STORED     the store is not waited for
+ *     RUNNING  ─> READY      the store is not waited for
  *     RUNNING  ─> SENT       the response is not held (shadow mode, an open guard)
  *     all      ─> PASSED     not guarded, or not guarded any longer: a response of our
  *                            own, a post_action
@@ -46,7 +46,7 @@ typedef enum {
     NGX_HTTP_IDEM_SETTLING,                 /* a probe's outcome is handed to the store */
     NGX_HTTP_IDEM_RUNNING,
     NGX_HTTP_IDEM_STORING,                  /* the run's outcome is handed to the store */
-    NGX_HTTP_IDEM_STORED,                   /* nothing has gone out yet */
+    NGX_HTTP_IDEM_READY,                    /* no longer held, stored or not; nothing went out yet */
     NGX_HTTP_IDEM_SENT,                     /* the head has gone out; the rest passes */
     NGX_HTTP_IDEM_PASSED,
     NGX_HTTP_IDEM_STATES                    /* their number */
@@ -58,17 +58,17 @@ typedef enum {
     NGX_HTTP_IDEM_HEAD,
     NGX_HTTP_IDEM_WHOLE,                    /* up to its end, without a gap */
     NGX_HTTP_IDEM_CUT,
-    NGX_HTTP_IDEM_HEARD                     /* their number */
-} ngx_http_idem_heard_e;
+    NGX_HTTP_IDEM_ARRIVED                   /* their number */
+} ngx_http_idem_arrived_e;
 
 
 /* 1 if the table has this move. A state may always be set again. */
 int ngx_http_idem_state_allows(ngx_http_idem_state_e from, ngx_http_idem_state_e to);
-int ngx_http_idem_state_allows_heard(ngx_http_idem_heard_e from, ngx_http_idem_heard_e to);
+int ngx_http_idem_state_allows_arrived(ngx_http_idem_arrived_e from, ngx_http_idem_arrived_e to);
 
 /* In lower case, for logs. */
 const char *ngx_http_idem_state_name(ngx_http_idem_state_e state);
-const char *ngx_http_idem_state_heard_name(ngx_http_idem_heard_e heard);
+const char *ngx_http_idem_state_arrived_name(ngx_http_idem_arrived_e arrived);
 
 
 #endif /* IDEM_NGINX_NGX_HTTP_IDEM_STATE_H */

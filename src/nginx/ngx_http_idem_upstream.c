@@ -211,7 +211,7 @@ ngx_http_idem_upstream_content_handler(ngx_http_request_t *r)
 
     if (rc == NGX_DONE && u && u->cleanup
         && r->read_event_handler != ngx_http_block_reading
-        && ctx->response.heard == NGX_HTTP_IDEM_SILENT && ctx->state == NGX_HTTP_IDEM_RUNNING)
+        && ctx->response.arrived == NGX_HTTP_IDEM_SILENT && ctx->state == NGX_HTTP_IDEM_RUNNING)
     {
         r->read_event_handler = ngx_http_block_reading;
         r->write_event_handler = ngx_http_request_empty_handler;
@@ -241,11 +241,11 @@ ngx_http_idem_upstream_was_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     /* a handler in nginx itself has begun once it is called */
 
     return r->upstream ? r->upstream->request_sent
-                       : ctx->response.heard != NGX_HTTP_IDEM_SILENT;
+                       : ctx->response.arrived != NGX_HTTP_IDEM_SILENT;
 }
 
 
-/* Called before the upstream ends, which alone knows it otherwise. */
+/* Called before another upstream may take the place of r->upstream, and so of its request_sent. */
 
 static void
 ngx_http_idem_upstream_note_sent(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
@@ -368,7 +368,7 @@ ngx_http_idem_upstream_status_outcome(ngx_http_idem_ctx_t *ctx, ngx_uint_t statu
 
 static void
 ngx_http_idem_upstream_take_fields(ngx_http_request_t *r, ngx_list_t *headers,
-    ngx_http_idem_ctx_t *ctx, ngx_uint_t heard, ngx_int_t *outcome)
+    ngx_http_idem_ctx_t *ctx, ngx_uint_t trusted, ngx_int_t *outcome)
 {
     char                     quoted[2][IDEM_QUOTE_TEXT];
     ngx_table_elt_t         *header;
@@ -387,7 +387,7 @@ ngx_http_idem_upstream_take_fields(ngx_http_request_t *r, ngx_list_t *headers,
             header->hash = 0;
         }
 
-        if (!heard) {
+        if (!trusted) {
             continue;
         }
 
@@ -475,7 +475,7 @@ ngx_http_idem_upstream_judge(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     ngx_uint_t                 status, own;
     ngx_http_idem_backend_t   *backend = &ctx->backend;
 
-    ngx_http_idem_capture_set_heard(ctx, NGX_HTTP_IDEM_HEAD);
+    ngx_http_idem_capture_set_arrived(ctx, NGX_HTTP_IDEM_HEAD);
     status = backend->cancelled ? 0 : ngx_http_idem_upstream_status(r);
 
     /*
@@ -589,7 +589,7 @@ ngx_http_idem_upstream_cancel(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx, e
     r->main->count++;
     (*u->cleanup)(r);
 
-    if (ctx->response.heard != NGX_HTTP_IDEM_SILENT) {
+    if (ctx->response.arrived != NGX_HTTP_IDEM_SILENT) {
         ngx_http_idem_capture_cut(r, ctx);
 
     } else {
@@ -709,7 +709,7 @@ ngx_http_idem_upstream_redirect(ngx_http_request_t *r, ngx_http_idem_ctx_t *ctx)
     /* lost on the way here (limit_req): there was nothing to cancel */
 
     if (ngx_http_idem_claim_is_lost(r, ctx)) {
-        ngx_http_idem_upstream_mark_cancelled(ctx, ctx->run->lost);
+        ngx_http_idem_upstream_mark_cancelled(ctx, ctx->claim->lost);
     }
 
     if (ctx->backend.cancelled || (!accel && ngx_http_idem_upstream_was_sent(r, ctx))) {

@@ -15,14 +15,14 @@ static const char *const moves[NGX_HTTP_IDEM_STATES] = {
     [NGX_HTTP_IDEM_PROBING] = "probed passed",
     [NGX_HTTP_IDEM_PROBED] = "answered settling passed",
     [NGX_HTTP_IDEM_SETTLING] = "answered passed",
-    [NGX_HTTP_IDEM_RUNNING] = "storing stored sent passed",
-    [NGX_HTTP_IDEM_STORING] = "stored passed",
-    [NGX_HTTP_IDEM_STORED] = "sent passed",
+    [NGX_HTTP_IDEM_RUNNING] = "storing ready sent passed",
+    [NGX_HTTP_IDEM_STORING] = "ready passed",
+    [NGX_HTTP_IDEM_READY] = "sent passed",
     [NGX_HTTP_IDEM_SENT] = "passed",
     [NGX_HTTP_IDEM_PASSED] = "",
 };
 
-static const char *const heard[NGX_HTTP_IDEM_HEARD] = {
+static const char *const arrived[NGX_HTTP_IDEM_ARRIVED] = {
     [NGX_HTTP_IDEM_SILENT] = "head",
     [NGX_HTTP_IDEM_HEAD] = "silent whole cut",
     [NGX_HTTP_IDEM_WHOLE] = "silent",
@@ -47,21 +47,21 @@ TEST(a_request_moves_as_drawn_and_no_other_way) {
 }
 
 TEST(a_response_moves_as_drawn_and_no_other_way) {
-    for (int from = 0; from < NGX_HTTP_IDEM_HEARD; from++) {
+    for (int from = 0; from < NGX_HTTP_IDEM_ARRIVED; from++) {
         char found[256] = "";
 
-        for (int to = 0; to < NGX_HTTP_IDEM_HEARD; to++)
-            if (to != from && ngx_http_idem_state_allows_heard(from, to))
-                add(found, sizeof(found), ngx_http_idem_state_heard_name(to));
-        CHECK_STR(found, heard[from]);
+        for (int to = 0; to < NGX_HTTP_IDEM_ARRIVED; to++)
+            if (to != from && ngx_http_idem_state_allows_arrived(from, to))
+                add(found, sizeof(found), ngx_http_idem_state_arrived_name(to));
+        CHECK_STR(found, arrived[from]);
     }
 }
 
 TEST(a_state_may_be_set_again) {
     for (int state = 0; state < NGX_HTTP_IDEM_STATES; state++)
         CHECK(ngx_http_idem_state_allows(state, state));
-    for (int state = 0; state < NGX_HTTP_IDEM_HEARD; state++)
-        CHECK(ngx_http_idem_state_allows_heard(state, state));
+    for (int state = 0; state < NGX_HTTP_IDEM_ARRIVED; state++)
+        CHECK(ngx_http_idem_state_allows_arrived(state, state));
 }
 
 TEST(every_state_is_reached_from_start_and_ends_in_passed) {
@@ -78,11 +78,11 @@ TEST(every_state_is_reached_from_start_and_ends_in_passed) {
     }
 }
 
-/* No byte may go out before the store has confirmed, and a final state stays final. */
-TEST(a_response_is_sent_from_running_or_stored_only_and_a_run_does_not_begin_twice) {
+/* No byte goes out while the store is asked to confirm, and no state leads back to a run. */
+TEST(a_response_is_sent_from_running_or_ready_only_and_a_run_does_not_begin_twice) {
     for (int from = 0; from < NGX_HTTP_IDEM_STATES; from++) {
         if (ngx_http_idem_state_allows(from, NGX_HTTP_IDEM_SENT))
-            CHECK(from == NGX_HTTP_IDEM_RUNNING || from == NGX_HTTP_IDEM_STORED ||
+            CHECK(from == NGX_HTTP_IDEM_RUNNING || from == NGX_HTTP_IDEM_READY ||
                   from == NGX_HTTP_IDEM_SENT);
         if (from > NGX_HTTP_IDEM_RUNNING)
             CHECK(!ngx_http_idem_state_allows(from, NGX_HTTP_IDEM_RUNNING));

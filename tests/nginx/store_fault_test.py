@@ -260,6 +260,29 @@ def a_store_that_is_slow_is_no_client_that_is(rig):
 
 
 @test(stores=SERVERS)
+def a_client_that_leaves_while_its_answer_is_stored_finds_it(rig):
+    """The outcome is handed over, and no server takes it yet: the claim outlives the request."""
+    for how, end in itertools.product(("killed", "paused"), ("close", "reset")):
+        with Rig(CONF, persist=True, workers=1) as other:
+            key, name, rid = fresh(), fresh("hang"), fresh("rid")
+            conn = Conn(other.port).send(other.bytes("/sure", key, do={"hang": name, "size": 10000}, rid=rid))
+            other.backend.reached(name)
+            comes_back = store_goes(other, how)
+            other.backend.go(name)
+            until("the backend has answered", lambda: other.backend.requests(key=key)[0].outcome)
+            other.turn()  # the gateway now asks the store to store the outcome
+            if how == "killed":
+                until_tried(other, 1)
+            getattr(conn, end)()
+            line = other.log(rid)  # the request has ended
+            eq((line["status"], line["bytes"], line["idem_verdict"]), ("499", "0", "run"))
+            comes_back()
+            answer = until_replayed(other, key)
+            eq(answer.body, other.backend.requests(key=key)[0].answer)
+            eq(other.backend.effects(key=key), 1)
+
+
+@test(stores=SERVERS)
 def a_graceful_exit_waits_for_what_is_not_stored_yet(rig):
     with Rig(CONF, options=FAST, persist=True) as other:
         key, name, under_way = begun(other, "/closed")
