@@ -4,8 +4,8 @@
 #include "test.h"
 
 #include "cli/cli.h"
-#include "cli/run/run_output.h"
-#include "cli/run/run_schedule.h"
+#include "cli/cli_result.h"
+#include "cli/schedule.h"
 #include "cli/time_argument.h"
 #include "json/json_out.h"
 

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "cli/gateway/gateway.h"
-#include "cli/run/run_loop.h"
 
 #define LISTEN "127.0.0.1:8080"
 #define CONNECTIONS 8192
@@ -123,7 +122,7 @@ static int gateway_start(struct gateway *g) {
     if (status != CLI_OK)
         return status;
     g->connections = gateway_connections_raise();
-    g->tty = run_loop_has_tty();
+    g->tty = signals_has_tty();
     if (signals_open(&g->signals, g->tty) < 0)
         return cli_fail(CLI_SYSTEM, "gateway: %s", strerror(errno));
     status = gateway_run_in_directory(g);

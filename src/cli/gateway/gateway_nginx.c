@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "cli/gateway/gateway.h"
-#include "cli/run/run_loop.h"
 
 #define CONFIG "nginx.conf"
 #define CHECK_CONFIG "check.conf"
@@ -139,7 +138,7 @@ static void run_stop(struct run *run) {
 
 static void run_reload(struct run *run) {
     /* A terminal that was closed sends the same signal. */
-    if (run->g->tty && !run_loop_has_tty()) {
+    if (run->g->tty && !signals_has_tty()) {
         run_stop(run);
         return;
     }

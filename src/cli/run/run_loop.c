@@ -84,15 +84,6 @@ static char **run_environment_new(const char *key, uint32_t attempt, const char 
  * Starts and watches the command. Starting fails as pipe(2) and spawn_start() do.
  */
 
-bool run_loop_has_tty(void) {
-    int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
-
-    if (fd < 0)
-        return false;
-    close(fd);
-    return true;
-}
-
 static void child_fds_close(int *fds, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (fds[i] >= 0)
