@@ -276,8 +276,8 @@ int cli_sink_state(struct cli_sink *sink) {
 
 /*
  * Passes on one output of the command. If its descriptor takes no more bytes (the reader has closed
- * it, the disk is full), the stream is marked deaf: it is still read to its end and kept. Without
- * memory for the last bytes of a pipe, the result is not kept.
+ * it, the disk is full), `sink_failed` is set: the output is still read to its end and kept.
+ * Without memory for the last bytes of a pipe, the result is not kept.
  */
 
 #define BUFFER_SIZE 65536
@@ -312,7 +312,7 @@ bool cli_stream_poll(const struct cli_stream *stream, struct pollfd *ret) {
 static void stream_sink_fail(struct cli_stream *stream) {
     if (errno != EPIPE && errno != ECONNRESET)
         stream->fault = errno;
-    stream->deaf = true;
+    stream->sink_failed = true;
     stream->at = stream->len = 0;
 }
 
@@ -339,7 +339,7 @@ static bool stream_read(struct cli_stream *stream, struct cli_result *keep) {
     while (n < 0 && errno == EINTR);
     if (n > 0) {
         cli_result_add(keep, stream->number, stream->buf + stream->len, (size_t)n);
-        if (!stream->deaf)
+        if (!stream->sink_failed)
             stream->len += (size_t)n;
         return true;
     }
@@ -398,7 +398,7 @@ void cli_stream_sweep(struct cli_stream *stream, struct cli_result *keep) {
 }
 
 bool cli_stream_pending(struct cli_stream *stream, struct pollfd *ret) {
-    int state = stream->deaf ? 1 : cli_sink_state(&stream->sink);
+    int state = stream->sink_failed ? 1 : cli_sink_state(&stream->sink);
 
     if (state < 0)
         stream_sink_fail(stream);

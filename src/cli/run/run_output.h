@@ -78,8 +78,8 @@ struct cli_stream {
     unsigned char *buf;
     size_t at, len, size; /* read but not passed on: buf[at..len) */
     struct cli_sink sink;
-    bool deaf; /* the descriptor takes no more bytes; the output is only kept */
-    int fault; /* the errno of that; 0 if the reader has closed it */
+    bool sink_failed; /* the descriptor takes no more bytes; the output is only kept */
+    int fault;        /* the errno of that; 0 if the reader has closed it */
 };
 
 /* Takes over `from`; `other` is the other stream of the command, or NULL. 0, or -1 with errno. */
