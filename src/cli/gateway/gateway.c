@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/gateway/gateway.h"
 
 #define LISTEN "127.0.0.1:8080"
@@ -17,7 +18,8 @@
 
 /* The file of --config is read by nginx only, so it may well take tokens. */
 static bool values_take_tokens(const struct cli_values *values) {
-    return values->config != NULL || (values->key != NULL && strncmp(values->key, "token", 5) == 0);
+    return values->config != NULL ||
+           (values->key != NULL && idem_text_begins(values->key, "token"));
 }
 
 static bool gateway_is_path(const char *text) {

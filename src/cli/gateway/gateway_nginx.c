@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/gateway/gateway.h"
 
 #define CONFIG "nginx.conf"
@@ -232,7 +233,7 @@ static char *gateway_nginx_line_text(char *line) {
             continue;
         text = at + strlen(levels[i]);
         at = text + strspn(text, "0123456789#");
-        return at != text && strncmp(at, ": ", 2) == 0 ? at + 2 : text;
+        return at != text && idem_text_begins(at, ": ") ? at + 2 : text;
     }
     return NULL;
 }
@@ -272,7 +273,7 @@ static void gateway_message_report(const struct gateway *g, const struct gateway
 
     /* The directive's name adds nothing to the name of the flag. */
     name = strspn(text, "abcdefghijklmnopqrstuvwxyz_");
-    if (flag[0] != '\0' && strncmp(text, "idem_", 5) == 0 && strncmp(text + name, ": ", 2) == 0)
+    if (flag[0] != '\0' && idem_text_begins(text, "idem_") && idem_text_begins(text + name, ": "))
         text += name + 2;
     snprintf(err.text, sizeof(err.text), "%s", text);
     snprintf(doing, sizeof(doing), "gateway: %s", flag[0] == '\0' ? "nginx" : flag);
@@ -291,7 +292,7 @@ static void gateway_check_report(const struct gateway *g, const struct gateway_l
         if (*end != '\0')
             *end++ = '\0';
         begun = gateway_nginx_line_text(at);
-        if (entry != NULL && begun == NULL && strncmp(at, "nginx: ", 7) != 0 &&
+        if (entry != NULL && begun == NULL && !idem_text_begins(at, "nginx: ") &&
             strstr(at, " [warn] ") == NULL) {
             at[-1] = '\n'; /* the message continues */
             continue;

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/run/run_output.h"
 #include "core/claim.h"
 #include "loop/loop.h"
@@ -33,7 +34,7 @@ static const char *const own_variables[] = {"IDEM_KEY=", "IDEM_ATTEMPT=", "IDEM_
 
 static bool run_environment_is_own(const char *variable) {
     for (size_t i = 0; i < OWN_VARIABLES_N; i++)
-        if (strncmp(variable, own_variables[i], strlen(own_variables[i])) == 0)
+        if (idem_text_begins(variable, own_variables[i]))
             return true;
     return false;
 }
