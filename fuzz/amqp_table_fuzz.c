@@ -77,12 +77,12 @@ static void fields_compare(const struct queue_field *a, size_t a_n, const struct
 
 static void copy_check(const struct rabbit_message *message, enum rabbit_purpose purpose) {
     static unsigned char encoded[ENCODED_MAX];
-    struct queue_epitaph epitaph = {.verdict = "dead", .reason = "why", .attempts = 3};
+    struct queue_dead_fields dead_fields = {.verdict = "dead", .reason = "why", .attempts = 3};
     struct rabbit_message *again;
     struct rabbit_copy copy;
     int len;
 
-    assert(rabbit_copy_make(&copy, message, purpose, &epitaph, "us", 7));
+    assert(rabbit_copy_make(&copy, message, purpose, &dead_fields, "us", 7));
     len = amqp_encode_properties(AMQP_BASIC_CLASS, &copy.properties,
                                  (amqp_bytes_t){.bytes = encoded, .len = sizeof(encoded)});
     assert(len > 0 && copy.size >= (size_t)len + 12);

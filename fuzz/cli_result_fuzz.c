@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "cli/run/run_output.h"
+#include "cli/cli_result.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,5 +1,5 @@
 /*
- * Numbers in big-endian bytes, as many as are asked for.
+ * Numbers in big-endian bytes: `bytes` of them.
  */
 #ifndef IDEM_BASE_BIG_ENDIAN_H
 #define IDEM_BASE_BIG_ENDIAN_H

@@ -18,50 +18,50 @@
 #define idem_link_append(end, element) idem_link_append_in(, end, element)
 #define idem_link_remove_end(end, element) idem_link_remove_end_in(, end, element)
 
-/* For an element that is in several lists at a time: `list` is what its fields for this one begin
-   with, such as ready_ for ready_next and ready_link. */
-#define idem_link_insert_in(list, at, element)                                                     \
+/* For an element that is in several lists at a time: `prefix` is the prefix of its fields for this
+   list, such as ready_ for ready_next and ready_link. It is empty in the macros above. */
+#define idem_link_insert_in(prefix, at, element)                                                   \
     do {                                                                                           \
         typeof(*(at)) inserted_ = (element), *at_ = (at);                                          \
-        inserted_->list##next = *at_;                                                              \
-        inserted_->list##link = at_;                                                               \
+        inserted_->prefix##next = *at_;                                                            \
+        inserted_->prefix##link = at_;                                                             \
         if (*at_ != NULL)                                                                          \
-            (*at_)->list##link = &inserted_->list##next;                                           \
+            (*at_)->prefix##link = &inserted_->prefix##next;                                       \
         *at_ = inserted_;                                                                          \
     } while (0)
 
-#define idem_link_remove_in(list, element)                                                         \
+#define idem_link_remove_in(prefix, element)                                                       \
     do {                                                                                           \
         typeof(element) removed_ = (element);                                                      \
-        *removed_->list##link = removed_->list##next;                                              \
-        if (removed_->list##next != NULL)                                                          \
-            removed_->list##next->list##link = removed_->list##link;                               \
-        removed_->list##link = NULL;                                                               \
+        *removed_->prefix##link = removed_->prefix##next;                                          \
+        if (removed_->prefix##next != NULL)                                                        \
+            removed_->prefix##next->prefix##link = removed_->prefix##link;                         \
+        removed_->prefix##link = NULL;                                                             \
     } while (0)
 
-#define idem_link_prepend_in(list, first, end, element)                                            \
+#define idem_link_prepend_in(prefix, first, end, element)                                          \
     do {                                                                                           \
         typeof(element) prepended_ = (element);                                                    \
-        idem_link_insert_in(list, first, prepended_);                                              \
-        if (prepended_->list##next == NULL)                                                        \
-            *(end) = &prepended_->list##next;                                                      \
+        idem_link_insert_in(prefix, first, prepended_);                                            \
+        if (prepended_->prefix##next == NULL)                                                      \
+            *(end) = &prepended_->prefix##next;                                                    \
     } while (0)
 
-#define idem_link_append_in(list, end, element)                                                    \
+#define idem_link_append_in(prefix, end, element)                                                  \
     do {                                                                                           \
         typeof(**(end)) appended_ = (element), **end_ = (end);                                     \
-        appended_->list##next = NULL;                                                              \
-        appended_->list##link = *end_;                                                             \
+        appended_->prefix##next = NULL;                                                            \
+        appended_->prefix##link = *end_;                                                           \
         **end_ = appended_;                                                                        \
-        *end_ = &appended_->list##next;                                                            \
+        *end_ = &appended_->prefix##next;                                                          \
     } while (0)
 
-#define idem_link_remove_end_in(list, end, element)                                                \
+#define idem_link_remove_end_in(prefix, end, element)                                              \
     do {                                                                                           \
         typeof(element) taken_ = (element);                                                        \
-        if (taken_->list##next == NULL)                                                            \
-            *(end) = taken_->list##link;                                                           \
-        idem_link_remove_in(list, taken_);                                                         \
+        if (taken_->prefix##next == NULL)                                                          \
+            *(end) = taken_->prefix##link;                                                         \
+        idem_link_remove_in(prefix, taken_);                                                       \
     } while (0)
 
 #endif

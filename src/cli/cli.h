@@ -5,6 +5,7 @@
 #ifndef IDEM_CLI_CLI_H
 #define IDEM_CLI_CLI_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "cli/options.h"
@@ -74,6 +75,9 @@ int cli_message_error(const char *doing, const struct idem_error *err);
 /* Flushes stdout. Returns CLI_OK, or CLI_IO after reporting the error. A reader that closed the
    pipe early is no failure. */
 int cli_flush(void);
+
+/* Writes all bytes, and waits until the descriptor takes them; false with errno if it does not. */
+bool cli_write_all(int fd, const void *bytes, size_t len);
 
 /* Copies bytes from a record as one line of a table: a byte that is not visible (base/visible.h) or
    not UTF-8 becomes '?'. Returns buf. */

@@ -3,6 +3,7 @@
  * not take them they are lost; the exit status still reports the outcome.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -112,4 +113,23 @@ int cli_flush(void) {
     if (errno == EPIPE)
         return CLI_OK;
     return cli_fail(CLI_IO, "writing to stdout: %s", strerror(errno));
+}
+
+bool cli_write_all(int fd, const void *bytes, size_t len) {
+    const unsigned char *at = bytes;
+    struct pollfd writable = {.fd = fd, .events = POLLOUT};
+    ssize_t n;
+
+    while (len != 0) {
+        n = write(fd, at, len);
+        if (n < 0 && errno == EAGAIN)
+            poll(&writable, 1, -1);
+        else if (n < 0 && errno != EINTR)
+            return false;
+        if (n > 0) {
+            at += n;
+            len -= (size_t)n;
+        }
+    }
+    return true;
 }

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "cli/run/run_schedule.h"
+#include "cli/schedule.h"
 #include "core/policy.h"
 
 /* The values of a flag that may be repeated. */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/url.h"
 #include "cli/cli.h"
 #include "store/store.h"
 
@@ -206,11 +207,16 @@ char *cli_store_url_absolute(char *url) {
    by its URL. Options in the URL stay. Owned by the caller; NULL without memory. */
 static char *store_open_existing_url(const char *url) {
     const char *query = strchr(url, '?');
+    struct idem_url parsed = {0};
     char *existing = NULL;
+    bool given;
     int n;
 
-    if (cli_store_kind(url) != CLI_STORE_LMDB ||
-        (query != NULL && (strstr(query, "?create=") != NULL || strstr(query, "&create=") != NULL)))
+    if (cli_store_kind(url) != CLI_STORE_LMDB)
+        return strdup(url);
+    given = idem_url_parse(url, &parsed, NULL) < 0 || idem_url_get(&parsed, "create") != NULL;
+    idem_url_release(&parsed);
+    if (given) /* or malformed, which the store reports */
         return strdup(url);
     n = asprintf(&existing, "%s%screate=no", url,
                  query == NULL      ? "?"

@@ -1,5 +1,5 @@
 /*
- * Single values of header fields: the key, numbers, words, types. The parser of the key is strict,
+ * Single values of header fields: the key, numbers, types. The parser of the key is strict,
  * because an operation runs twice if two parsers read two different keys; a malformed key is
  * refused as a whole (fuzz/http_field_fuzz.c).
  */
@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/chars.h"
-#include "base/words.h"
 #include "http/http_structured.h"
 
 struct idem_http_text idem_http_trim(struct idem_http_text text) {
@@ -89,7 +88,7 @@ const char *idem_http_key_read(struct idem_http_text value, char out[IDEM_HTTP_K
     return NULL;
 }
 
-/* Numbers, words, types. */
+/* Numbers, types. */
 
 bool idem_http_number(struct idem_http_text value, int64_t min, int64_t max, int64_t *ret) {
     int64_t number = 0;
@@ -103,24 +102,6 @@ bool idem_http_number(struct idem_http_text value, int64_t min, int64_t max, int
         return false;
     *ret = number;
     return true;
-}
-
-bool idem_http_outcome_read(struct idem_http_text value, enum idem_http_outcome *ret) {
-    static const struct idem_word words[] = {
-        {"done", IDEM_HTTP_DONE},
-        {"release", IDEM_HTTP_RELEASE},
-        {"keep", IDEM_HTTP_KEEP},
-        {"unknown", IDEM_HTTP_UNKNOWN},
-        {NULL, 0},
-    };
-
-    value = idem_http_trim(value);
-    for (const struct idem_word *word = words; word->word != NULL; word++)
-        if (idem_http_same(value, (struct idem_http_text){word->word, strlen(word->word)})) {
-            *ret = (enum idem_http_outcome)word->value;
-            return true;
-        }
-    return false;
 }
 
 enum idem_http_type idem_http_type_read(struct idem_http_text value) {

@@ -14,6 +14,9 @@ struct idem_http_pair {
 };
 bool idem_http_pair_next(struct idem_http_text *form, struct idem_http_pair *ret);
 
+/* Returns the character at *i, decoded, and moves *i past it; '\0': it is malformed. */
+char idem_http_form_char_next(struct idem_http_text text, size_t *i);
+
 /* Decodes at most `size` bytes into `out`, without a NUL. Decoded text is never longer than its
    encoded form. *ret_len is the decoded length, even if it exceeds `size`. False if the text is
    malformed; *ret_len is then untouched. */

@@ -10,6 +10,7 @@
 #include "loop/signals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 static const int signals_passed[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -51,6 +52,15 @@ bool signals_pending(void) {
 void signals_resume(void) {
     sigprocmask(SIG_UNBLOCK, &held, NULL);
     sigemptyset(&held);
+}
+
+bool signals_has_tty(void) {
+    int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+    if (fd < 0)
+        return false;
+    close(fd);
+    return true;
 }
 
 int signals_open(struct signals *signals, bool tty) {

@@ -25,6 +25,9 @@ void signals_defer(void);
 bool signals_pending(void); /* a signal is pending: start nothing more */
 void signals_resume(void);
 
+/* True if idem has a controlling terminal, which does the job control. */
+bool signals_has_tty(void);
+
 /* Blocks the signals and opens the descriptor. `tty`: a terminal does the job control. 0, or -1
    with errno. */
 int signals_open(struct signals *signals, bool tty);

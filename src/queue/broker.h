@@ -27,7 +27,7 @@ struct queue_link;
 #define QUEUE_OUT_BYTES ((size_t)256 << 20)
 
 /* The description of a dead letter, sent in its headers idem-reason, idem-attempts, ... */
-struct queue_epitaph {
+struct queue_dead_fields {
     const char *verdict; /* dead, mismatch, uncertain, refused, key; trimmed */
     const char *reason;  /* for people; may be NULL */
     uint32_t attempts;
@@ -87,7 +87,7 @@ struct queue_broker {
     /* Puts a copy among the dead letters and runs the callback when the copy is durable. The
        message is still out. */
     void (*bury)(struct queue_link *link, struct queue_message *message,
-                 const struct queue_epitaph *epitaph, queue_done_fn *done, void *data);
+                 const struct queue_dead_fields *dead_fields, queue_done_fn *done, void *data);
     /* Delivers the message again at once, to any consumer: its handling has not begun. */
     void (*nack)(struct queue_link *link, struct queue_message *message);
     /* Frees the link and all messages that are out. Sends pending acks first, and blocks for

@@ -149,8 +149,8 @@ static void consume_call_decide(const struct consume_call *call, const struct id
 
     if (out->verdict != IDEM_RUN) {
         verdict = queue_decide_verdict(out->verdict, IDEM_ABSENT);
-        if (verdict->epitaph != NULL && ret->reason[0] == '\0')
-            consumed_set_reason(ret, queue_epitaph_text(verdict->epitaph));
+        if (verdict->dead_verdict != NULL && ret->reason[0] == '\0')
+            consumed_set_reason(ret, queue_dead_verdict_text(verdict->dead_verdict));
         consumed_set_disposal(ret, verdict->step, out->retry_after_ms);
         return;
     }

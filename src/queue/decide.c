@@ -70,9 +70,9 @@ const char *queue_result_name(enum queue_result result) {
     return (size_t)result < COUNT_OF(names) && names[result] != NULL ? names[result] : "?";
 }
 
-const char *queue_epitaph_text(const char *epitaph) {
+const char *queue_dead_verdict_text(const char *dead_verdict) {
     static const struct {
-        const char *epitaph, *text;
+        const char *dead_verdict, *text;
     } texts[] = {
         {"mismatch", "the key came back with another message under it"},
         {"uncertain", "a run vanished, and its outcome is unknown"},
@@ -81,7 +81,7 @@ const char *queue_epitaph_text(const char *epitaph) {
     };
 
     for (size_t i = 0; i < COUNT_OF(texts); i++)
-        if (strcmp(texts[i].epitaph, epitaph) == 0)
+        if (strcmp(texts[i].dead_verdict, dead_verdict) == 0)
             return texts[i].text;
     return "it cannot be handled";
 }

@@ -42,7 +42,7 @@ struct queue_verdict_rule {
     enum idem_verdict verdict;
     enum idem_state state; /* BUSY: running or failed; IDEM_ABSENT: any */
     enum queue_step step;
-    const char *epitaph; /* BURY: the verdict in the dead letter */
+    const char *dead_verdict; /* BURY: the verdict in the dead letter */
 };
 const struct queue_verdict_rule *queue_decide_verdict(enum idem_verdict verdict,
                                                       enum idem_state state);
@@ -64,11 +64,11 @@ struct queue_result_rule {
     enum idem_result finish; /* of the record; RETRY under ROOM_RELEASE and UNBEGUN release it */
     bool release;
     enum queue_step step; /* BURY: before the finish; the message is acknowledged after it */
-    const char *epitaph;
+    const char *dead_verdict;
 };
 const struct queue_result_rule *queue_decide_result(enum queue_result result, enum queue_room room);
 
-/* The meaning of an epitaph, for people, for messages without a reason of their own. */
-const char *queue_epitaph_text(const char *epitaph);
+/* The meaning of a dead verdict, for people, for messages without a reason of their own. */
+const char *queue_dead_verdict_text(const char *dead_verdict);
 
 #endif

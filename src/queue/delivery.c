@@ -61,7 +61,7 @@ static void delivery_report(const struct delivery *d, const char *then, int64_t 
         .then = then,
         .reason = d->reason[0] == '\0' ? NULL : d->reason,
         .attempt = d->attempt,
-        .took_ms = d->rule == NULL ? 0 : d->begun,
+        .took_ms = d->rule == NULL ? 0 : d->run_took_ms,
         .again_ms = again_ms,
     };
 
@@ -202,7 +202,7 @@ static void delivery_run_finished(struct queue_run *run, const struct queue_outc
     d->outcome.delay_ms = delivery_limit_delay(c->policy, outcome->delay_ms);
     snprintf(d->reason, sizeof(d->reason), "%s", outcome->reason == NULL ? "" : outcome->reason);
     d->outcome.reason = NULL;
-    d->begun = idem_loop_now() - d->begun;
+    d->run_took_ms = idem_loop_now() - d->run_start;
     d->rule =
         queue_decide_result(d->outcome.result, queue_room(c->policy, idem_claim_is_last(d->claim)));
     d->worker = false;
@@ -214,7 +214,7 @@ static void delivery_run_finished(struct queue_run *run, const struct queue_outc
     if (d->taken)
         delivery_lease_taken(d);
     else if (d->rule->step == QUEUE_STEP_BURY)
-        delivery_bury(d, d->rule->epitaph);
+        delivery_bury(d, d->rule->dead_verdict);
     else
         delivery_finish(d);
 }
@@ -223,7 +223,7 @@ static void delivery_begin_run(struct delivery *d) {
     const struct queue_handler *handler = &d->c->config.handler;
 
     delivery_set_state(d, DELIVERY_RUNNING);
-    d->begun = idem_loop_now();
+    d->run_start = idem_loop_now();
     d->taken = false;
     d->run = (struct queue_run){
         .message = d->message,
@@ -242,7 +242,7 @@ static void delivery_begin_run(struct delivery *d) {
 static void delivery_decline_run(struct delivery *d) {
     d->outcome = (struct queue_outcome){.result = QUEUE_UNBEGUN};
     d->rule = queue_decide_result(QUEUE_UNBEGUN, QUEUE_ROOM_ANY);
-    d->begun = 0;
+    d->run_took_ms = 0;
     delivery_finish(d);
 }
 
@@ -319,7 +319,7 @@ static void claim_decided(struct idem_claim *claim, int rc, const struct idem_an
     } else {
         idem_claim_free(d->claim);
         d->claim = NULL;
-        delivery_bury(d, rule->epitaph);
+        delivery_bury(d, rule->dead_verdict);
     }
 }
 
@@ -515,8 +515,8 @@ static void delivery_buried(void *data, bool taken, const char *why) {
 }
 
 static void delivery_bury_send(struct delivery *d) {
-    struct queue_epitaph epitaph = {
-        .verdict = d->epitaph,
+    struct queue_dead_fields dead_fields = {
+        .verdict = d->dead_verdict,
         .reason = d->reason[0] == '\0' ? NULL : d->reason,
         .attempts = d->attempt,
         .status = d->outcome.status,
@@ -525,15 +525,15 @@ static void delivery_bury_send(struct delivery *d) {
     };
 
     d->timer.fire = delivery_hold_end;
-    d->c->config.broker->bury(d->c->link, d->message, &epitaph, delivery_buried, d);
+    d->c->config.broker->bury(d->c->link, d->message, &dead_fields, delivery_buried, d);
 }
 
 /* With a claim, the record is finished after the burial; without, there is nothing to finish. */
-static void delivery_bury(struct delivery *d, const char *epitaph) {
-    d->epitaph = epitaph;
+static void delivery_bury(struct delivery *d, const char *dead_verdict) {
+    d->dead_verdict = dead_verdict;
     d->burials = 0;
     if (d->reason[0] == '\0')
-        snprintf(d->reason, sizeof(d->reason), "%s", queue_epitaph_text(epitaph));
+        snprintf(d->reason, sizeof(d->reason), "%s", queue_dead_verdict_text(dead_verdict));
     delivery_set_state(d, DELIVERY_BURYING);
     delivery_bury_send(d);
 }

@@ -49,10 +49,11 @@ struct delivery {
     bool unburied;           /* no dead letter was taken: the message is to be returned */
 
     struct queue_run run;
-    int64_t begun; /* RUNNING: the start, on idem_loop_now(); then the duration in ms */
+    int64_t run_start;   /* on idem_loop_now() */
+    int64_t run_took_ms; /* set when the run has finished */
     struct queue_outcome outcome;
     const struct queue_result_rule *rule; /* NULL: the handler was not called */
-    const char *verdict, *epitaph;
+    const char *verdict, *dead_verdict;
     char reason[IDEM_REASON_MAX + 1];
 };
 

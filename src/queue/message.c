@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/buffer.h"
 #include "base/bytes.h"
@@ -132,12 +131,11 @@ int queue_message_variables(const struct queue_message *message, char **ret, siz
 
 const struct queue_field *queue_message_header(const struct queue_message *message,
                                                const char *name) {
-    size_t len = strlen(name);
-
     for (size_t i = 0; i < message->headers_n; i++) {
         const struct queue_field *field = &message->headers[i];
 
-        if (field->name.len == len && strncasecmp((const char *)field->name.at, name, len) == 0)
+        if (idem_same_ignoring_case((const char *)field->name.at, field->name.len, name,
+                                    strlen(name)))
             return field;
     }
     return NULL;

@@ -92,13 +92,12 @@ static struct idem_http_text keyring_word_next(struct idem_http_text *line) {
     return word;
 }
 
-static bool keyring_text_begins(struct idem_http_text *text, const char *with) {
-    size_t len = strlen(with);
-
-    if (text->len < len || memcmp(text->at, with, len) != 0)
+/* Removes `with` from the beginning; false if the text begins otherwise. */
+static bool keyring_text_take(struct idem_http_text *text, const char *with) {
+    if (!idem_begins(text->at, text->len, with))
         return false;
-    text->at += len;
-    text->len -= len;
+    text->at += strlen(with);
+    text->len -= strlen(with);
     return true;
 }
 
@@ -106,15 +105,15 @@ static int keyring_value_read(struct idem_http_text value, struct key *key,
                               const struct place *place, struct idem_error *err) {
     bool ok;
 
-    if (keyring_text_begins(&value, "text:")) {
+    if (keyring_text_take(&value, "text:")) {
         ok = value.len <= SECRET_MAX;
         if (ok) {
             memcpy(key->secret, value.at, value.len);
             key->secret_len = value.len;
         }
-    } else if (keyring_text_begins(&value, "base64:")) {
+    } else if (keyring_text_take(&value, "base64:")) {
         ok = idem_base64_decode(value.at, value.len, key->secret, SECRET_MAX, &key->secret_len);
-    } else if (keyring_text_begins(&value, "hex:")) {
+    } else if (keyring_text_take(&value, "hex:")) {
         ok = idem_hex_decode(value.at, value.len, key->secret, SECRET_MAX, &key->secret_len);
     } else {
         return idem_error_set(
@@ -168,7 +167,7 @@ static int keyring_alg_read(struct idem_http_text alg, struct key *key, const st
         key->signs = key->alg == IDEM_SIGN_HMAC_SHA256;
         return 0;
     }
-    if (keyring_text_begins(&alg, "ed25519-secret") && alg.len == 0) {
+    if (keyring_text_take(&alg, "ed25519-secret") && alg.len == 0) {
         key->alg = IDEM_SIGN_ED25519;
         return 0;
     }

@@ -496,13 +496,10 @@ static const struct {
 /* Decodes and encodes again, so that + and %20 are the same. False if it cannot be decoded. */
 static bool message_param_put(struct idem_http_text text, struct idem_out *out) {
     for (size_t i = 0; i < text.len;) {
-        size_t used = text.at[i] == '%' ? 3 : 1, n;
-        char c, escaped[4];
+        char c = idem_http_form_char_next(text, &i), escaped[4];
 
-        if (used > text.len - i ||
-            !idem_http_unescape((struct idem_http_text){text.at + i, used}, &c, 1, &n) || n != 1)
+        if (c == '\0')
             return false;
-        i += used;
         if (idem_is_alpha(c) || idem_is_digit(c) || idem_is_any(c, "*-._")) {
             idem_out_put(out, &c, 1);
         } else {

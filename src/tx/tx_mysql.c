@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "tx/tx_dialect.h"
 
@@ -374,7 +375,7 @@ static int mysql_migration_script(struct idem_sql conn, const char *text, struct
         size_t n = strcspn(line, "\n"), tail = strlen(mark);
 
         end = line + n;
-        if (strncmp(line, word, strlen(word)) == 0) {
+        if (idem_text_begins(line, word)) {
             snprintf(mark, sizeof(mark), "%.*s", (int)(n - strlen(word)), line + strlen(word));
             from = end;
         } else if (n >= tail && memcmp(end - tail, mark, tail) == 0) {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "store/sql/postgres/postgres.h"
 #include "tx/tx_dialect.h"
@@ -22,7 +23,7 @@ static const char *const plain_classes[] = {"08", "25", "28", "3D", "3F", "40", 
 
 static bool postgres_message_is_safe(const char *state) {
     for (size_t i = 0; plain_classes[i] != NULL; i++)
-        if (strncmp(state, plain_classes[i], 2) == 0)
+        if (idem_text_begins(state, plain_classes[i]))
             return true;
     return false;
 }

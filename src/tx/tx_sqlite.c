@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "tx/tx_dialect.h"
 
@@ -53,7 +54,7 @@ static int sqlite_failure_report(sqlite3 *db, bool inside, enum idem_sql_why *re
     int number = sqlite3_extended_errcode(db);
     const struct sql_failure *f = sqlite_failure_find(number);
     const char *what = f->text != NULL ? f->text : sqlite3_errmsg(db);
-    bool missing = strncmp(what, "no such table", strlen("no such table")) == 0;
+    bool missing = idem_text_begins(what, "no such table");
 
     *ret_why = f->why;
     if (inside && sqlite3_get_autocommit(db) != 0) {

@@ -39,11 +39,11 @@ TEST(a_letter_that_is_buried_says_why) {
         const struct queue_verdict_rule *row =
             queue_decide_verdict((enum idem_verdict)verdict, IDEM_ABSENT);
 
-        CHECK((row->step == QUEUE_STEP_BURY) == (row->epitaph != NULL));
-        CHECK(row->epitaph == NULL || strlen(queue_epitaph_text(row->epitaph)) > 10);
+        CHECK((row->step == QUEUE_STEP_BURY) == (row->dead_verdict != NULL));
+        CHECK(row->dead_verdict == NULL || strlen(queue_dead_verdict_text(row->dead_verdict)) > 10);
     }
-    CHECK_STR(queue_decide_result(QUEUE_RETRY, QUEUE_ROOM_NONE)->epitaph, "dead");
-    CHECK_STR(queue_decide_result(QUEUE_REFUSED, QUEUE_ROOM_LEFT)->epitaph, "refused");
+    CHECK_STR(queue_decide_result(QUEUE_RETRY, QUEUE_ROOM_NONE)->dead_verdict, "dead");
+    CHECK_STR(queue_decide_result(QUEUE_REFUSED, QUEUE_ROOM_LEFT)->dead_verdict, "refused");
 }
 
 TEST(room_is_what_the_policy_leaves) {

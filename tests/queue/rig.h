@@ -185,15 +185,16 @@ static void rig_delay(struct queue_link *link, struct queue_message *m, int64_t 
 }
 
 static void rig_bury(struct queue_link *link, struct queue_message *m,
-                     const struct queue_epitaph *epitaph, queue_done_fn *told, void *data) {
+                     const struct queue_dead_fields *dead_fields, queue_done_fn *told, void *data) {
     struct rig_line *line = rig_line("bury", m);
 
     (void)link;
-    snprintf(line->verdict, sizeof(line->verdict), "%s", epitaph->verdict);
+    snprintf(line->verdict, sizeof(line->verdict), "%s", dead_fields->verdict);
     snprintf(line->reason, sizeof(line->reason), "%s",
-             epitaph->reason == NULL ? "" : epitaph->reason);
-    snprintf(line->hash, sizeof(line->hash), "%s", epitaph->hash == NULL ? "" : epitaph->hash);
-    line->attempts = epitaph->attempts;
+             dead_fields->reason == NULL ? "" : dead_fields->reason);
+    snprintf(line->hash, sizeof(line->hash), "%s",
+             dead_fields->hash == NULL ? "" : dead_fields->hash);
+    line->attempts = dead_fields->attempts;
     if (rig_now->silent_bury) {
         rig_now->told = told;
         rig_now->told_data = data;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/consume/metrics_server.h"
@@ -29,7 +30,7 @@ static int consume_key_parse(const char *text, struct consume_key *ret) {
     *ret = (struct consume_key){.kind = QUEUE_KEY_EXPRESSION, .expr = text};
     if (strcmp(text, "message-id") == 0)
         *ret = (struct consume_key){.kind = QUEUE_KEY_ID};
-    else if (strncmp(text, header, strlen(header)) == 0)
+    else if (idem_text_begins(text, header))
         *ret = (struct consume_key){.kind = QUEUE_KEY_HEADER, .header = text + strlen(header)};
     if (text[0] != '\0' && (ret->header == NULL || ret->header[0] != '\0'))
         return CLI_OK;

@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/hex.h"
 #include "base/units.h"
-#include "cli/records/audit_file.h"
+#include "cli/audit_file.h"
 #include "loop/signals.h"
 #include "queue/dead_letter.h"
 #include "store/store.h"

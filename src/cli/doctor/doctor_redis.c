@@ -32,7 +32,7 @@ enum fact {
     LOST, /* the reason why the connection was lost */
     FACTS
 };
-static const char *const names[FACTS] = {
+static const char *const fact_names[FACTS] = {
     [VERSION] = "redis_version",
     [ROLE] = "role",
     [POLICY] = "maxmemory_policy",
@@ -84,7 +84,7 @@ static void doctor_redis_add_fact(void *data, const char *place, const char *nam
     struct server *server = probe_server(data, place);
 
     for (size_t i = 0; server != NULL && i < FACTS; i++) {
-        if (strcmp(names[i], name) != 0)
+        if (strcmp(fact_names[i], name) != 0)
             continue;
         snprintf(server->facts[i], sizeof(server->facts[i]), "%s", value);
         server->known[i] = true;

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/units.h"
 #include "cli/doctor/doctor.h"
 #include "engines.h"
@@ -23,7 +24,7 @@
 #define OP_TIMEOUT_MS 5000
 
 bool doctor_is_loopback(const char *host) {
-    return host[0] == '/' || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+    return host[0] == '/' || idem_text_begins(host, "127.") || strcmp(host, "::1") == 0 ||
            strcasecmp(host, "localhost") == 0;
 }
 

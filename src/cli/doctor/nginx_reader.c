@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/doctor/doctor_nginx.h"
 #include "loop/spawn.h"
 
@@ -310,7 +311,7 @@ static void walk_files_split(struct walk *walk, char *text, char *end) {
     for (; line < end; line = next) {
         next = memchr(line, '\n', (size_t)(end - line));
         next = next == NULL ? end : next + 1;
-        if (strncmp(line, mark, strlen(mark)) != 0 || next - line < 3 || next[-2] != ':')
+        if (!idem_text_begins(line, mark) || next - line < 3 || next[-2] != ':')
             continue;
         if (file != NULL)
             file->end = line;
@@ -334,7 +335,7 @@ static void nginx_scope_set_policy(struct nginx_scope *scope,
 
     if (strcmp(word, "idem") == 0)
         word = "idem_mode";
-    if (strncmp(word, "idem_", 5) != 0 || directive->n < 2)
+    if (!idem_text_begins(word, "idem_") || directive->n < 2)
         return;
     word += 5;
     for (size_t i = 0; others[i] != NULL; i++)
@@ -392,7 +393,7 @@ static void walk_read_directive(struct walk *walk, struct nginx_scope *scope,
             scope->values[watched[i].word] = directive->n > 1 ? directive->words[1] : "";
     if (strcmp(directive->words[0], "idem_admin") == 0)
         for (size_t i = 1; i < directive->n; i++)
-            scope->admin_all |= strncmp(directive->words[i], "allow=", 6) == 0 &&
+            scope->admin_all |= idem_text_begins(directive->words[i], "allow=") &&
                                 nginx_tree_is_any_address(directive->words[i] + 6);
     if (strcmp(directive->words[0], "user") == 0 && directive->n > 1 && scope->outer == NULL) {
         walk->tree->user = directive->words[1];
@@ -400,7 +401,7 @@ static void walk_read_directive(struct walk *walk, struct nginx_scope *scope,
     }
     if (strcmp(directive->words[0], "set") == 0 && directive->n > 2)
         walk_add_set(walk, scope, directive->words[1], directive->words[2], false);
-    scope->mentions_idem |= strncmp(directive->words[0], "idem", 4) == 0;
+    scope->mentions_idem |= idem_text_begins(directive->words[0], "idem");
     nginx_scope_set_access(scope, directive);
     nginx_scope_set_policy(scope, directive);
 }

@@ -10,15 +10,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/gateway/gateway.h"
-#include "cli/run/run_loop.h"
 
 #define LISTEN "127.0.0.1:8080"
 #define CONNECTIONS 8192
 
 /* The file of --config is read by nginx only, so it may well take tokens. */
 static bool values_take_tokens(const struct cli_values *values) {
-    return values->config != NULL || (values->key != NULL && strncmp(values->key, "token", 5) == 0);
+    return values->config != NULL ||
+           (values->key != NULL && idem_text_begins(values->key, "token"));
 }
 
 static bool gateway_is_path(const char *text) {
@@ -123,7 +124,7 @@ static int gateway_start(struct gateway *g) {
     if (status != CLI_OK)
         return status;
     g->connections = gateway_connections_raise();
-    g->tty = run_loop_has_tty();
+    g->tty = signals_has_tty();
     if (signals_open(&g->signals, g->tty) < 0)
         return cli_fail(CLI_SYSTEM, "gateway: %s", strerror(errno));
     status = gateway_run_in_directory(g);

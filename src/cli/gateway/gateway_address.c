@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "base/url.h"
@@ -100,11 +101,11 @@ int gateway_listen_parse(const char *text, struct gateway_listen *ret) {
     struct part whole = {text, strlen(text)}, host = {"127.0.0.1", 9}, port = {NULL, 0};
 
     *ret = (struct gateway_listen){0};
-    if (strncmp(text, "unix:", 5) == 0)
+    if (idem_text_begins(text, "unix:"))
         return gateway_address_listen_unix(text + 5, ret);
     if (part_is_port(whole)) {
         port = whole;
-    } else if (strncmp(text, "*:", 2) == 0 &&
+    } else if (idem_text_begins(text, "*:") &&
                part_is_port((struct part){text + 2, whole.len - 2})) {
         host = (struct part){"*", 1};
         port = (struct part){text + 2, whole.len - 2};

@@ -20,8 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/gateway/gateway.h"
-#include "cli/run/run_loop.h"
 
 #define CONFIG "nginx.conf"
 #define CHECK_CONFIG "check.conf"
@@ -110,9 +110,9 @@ static pid_t gateway_nginx_start(const struct gateway *g, bool check, int output
     return pid;
 }
 
-/* Running. */
+/* The nginx process: it serves, or only checks its configuration. */
 
-struct run {
+struct gateway_process {
     struct gateway *g;
     pid_t pid;
     bool check; /* nginx only checks its configuration */
@@ -123,48 +123,48 @@ struct run {
 };
 
 /* The first request lets nginx finish its work, the second one ends it, further ones kill it. */
-static void run_stop(struct run *run) {
-    run->asked++;
-    if (run->check)
-        kill(-run->pid, SIGKILL);
-    else if (run->asked == 1)
-        kill(run->pid, SIGQUIT);
-    else if (run->asked == 2)
-        kill(run->pid, SIGTERM);
+static void gateway_process_stop(struct gateway_process *process) {
+    process->asked++;
+    if (process->check)
+        kill(-process->pid, SIGKILL);
+    else if (process->asked == 1)
+        kill(process->pid, SIGQUIT);
+    else if (process->asked == 2)
+        kill(process->pid, SIGTERM);
     else
-        kill(-run->pid, SIGKILL);
-    if (run->asked == 1 && !run->check)
+        kill(-process->pid, SIGKILL);
+    if (process->asked == 1 && !process->check)
         cli_message("gateway: ending when the last request is answered; once more ends it at once");
 }
 
-static void run_reload(struct run *run) {
+static void gateway_process_reload(struct gateway_process *process) {
     /* A terminal that was closed sends the same signal. */
-    if (run->g->tty && !run_loop_has_tty()) {
-        run_stop(run);
+    if (process->g->tty && !signals_has_tty()) {
+        gateway_process_stop(process);
         return;
     }
-    if (run->check || run->asked > 0 ||
-        gateway_config_save(run->g, CONFIG, run->g->listen.text, NULL) != CLI_OK)
+    if (process->check || process->asked > 0 ||
+        gateway_config_save(process->g, CONFIG, process->g->listen.text, NULL) != CLI_OK)
         return;
-    if (kill(run->pid, SIGHUP) == 0)
+    if (kill(process->pid, SIGHUP) == 0)
         cli_message("gateway: reloading");
 }
 
-static void run_signals_read(struct run *run) {
+static void gateway_process_signals_read(struct gateway_process *process) {
     struct signalfd_siginfo info;
 
-    while (signals_next(&run->g->signals, &info)) {
+    while (signals_next(&process->g->signals, &info)) {
         switch (info.ssi_signo) {
         case SIGTERM:
         case SIGINT:
         case SIGQUIT:
-            run_stop(run);
+            gateway_process_stop(process);
             break;
         case SIGHUP:
-            run_reload(run);
+            gateway_process_reload(process);
             break;
         case SIGCHLD:
-            run->ended |= waitpid(run->pid, &run->status, WNOHANG) == run->pid;
+            process->ended |= waitpid(process->pid, &process->status, WNOHANG) == process->pid;
             break;
         default:
             break;
@@ -174,48 +174,48 @@ static void run_signals_read(struct run *run) {
 
 /* Passes on one piece of the log; false: nothing for now. The caller has checked that stdout takes
    bytes; a slow stdout may still delay a piece, which is at most PIPE_BUF long. */
-static bool run_log_pass(struct run *run) {
+static bool gateway_process_log_pass(struct gateway_process *process) {
     char bytes[PIPE_BUF];
-    ssize_t n = read(run->g->log[0], bytes, sizeof(bytes)), done;
+    ssize_t n = read(process->g->log[0], bytes, sizeof(bytes)), done;
 
     if (n <= 0)
         return false;
-    for (ssize_t at = 0; at < n && !run->log_lost; at += done) {
+    for (ssize_t at = 0; at < n && !process->log_lost; at += done) {
         done = write(STDOUT_FILENO, bytes + at, (size_t)(n - at));
         if (done < 0 && errno == EINTR)
             done = 0;
         else if (done < 0 && errno == EAGAIN)
             done = poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, 1000) < 0;
         else if (done < 0)
-            run->log_lost = true;
+            process->log_lost = true;
     }
     return true;
 }
 
 /* Reads the log only while stdout takes it, so that a stopped terminal does not delay signals. */
-static void run_wait(struct run *run) {
-    struct pollfd fds[] = {{.fd = run->g->signals.fd, .events = POLLIN},
-                           {.fd = run->g->log[0], .events = POLLIN},
+static void gateway_process_wait(struct gateway_process *process) {
+    struct pollfd fds[] = {{.fd = process->g->signals.fd, .events = POLLIN},
+                           {.fd = process->g->log[0], .events = POLLIN},
                            {.fd = -1, .events = POLLOUT}};
     bool full = false;
 
-    while (!run->ended) {
-        fds[1].fd = full ? -1 : run->g->log[0];
+    while (!process->ended) {
+        fds[1].fd = full ? -1 : process->g->log[0];
         fds[2].fd = full ? STDOUT_FILENO : -1;
         if (poll(fds, 3, -1) < 0 && errno != EINTR)
             return;
         if (fds[0].revents != 0)
-            run_signals_read(run);
+            gateway_process_signals_read(process);
         if (full && fds[2].revents != 0)
             full = false;
         if (full || fds[1].fd < 0 || (fds[1].revents & POLLIN) == 0)
             continue;
-        full = !run->log_lost &&
+        full = !process->log_lost &&
                poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, 0) == 0;
         if (!full)
-            (void)run_log_pass(run);
+            (void)gateway_process_log_pass(process);
     }
-    while (run_log_pass(run))
+    while (gateway_process_log_pass(process))
         ;
 }
 
@@ -233,7 +233,7 @@ static char *gateway_nginx_line_text(char *line) {
             continue;
         text = at + strlen(levels[i]);
         at = text + strspn(text, "0123456789#");
-        return at != text && strncmp(at, ": ", 2) == 0 ? at + 2 : text;
+        return at != text && idem_text_begins(at, ": ") ? at + 2 : text;
     }
     return NULL;
 }
@@ -273,7 +273,7 @@ static void gateway_message_report(const struct gateway *g, const struct gateway
 
     /* The directive's name adds nothing to the name of the flag. */
     name = strspn(text, "abcdefghijklmnopqrstuvwxyz_");
-    if (flag[0] != '\0' && strncmp(text, "idem_", 5) == 0 && strncmp(text + name, ": ", 2) == 0)
+    if (flag[0] != '\0' && idem_text_begins(text, "idem_") && idem_text_begins(text + name, ": "))
         text += name + 2;
     snprintf(err.text, sizeof(err.text), "%s", text);
     snprintf(doing, sizeof(doing), "gateway: %s", flag[0] == '\0' ? "nginx" : flag);
@@ -292,7 +292,7 @@ static void gateway_check_report(const struct gateway *g, const struct gateway_l
         if (*end != '\0')
             *end++ = '\0';
         begun = gateway_nginx_line_text(at);
-        if (entry != NULL && begun == NULL && strncmp(at, "nginx: ", 7) != 0 &&
+        if (entry != NULL && begun == NULL && !idem_text_begins(at, "nginx: ") &&
             strstr(at, " [warn] ") == NULL) {
             at[-1] = '\n'; /* the message continues */
             continue;
@@ -317,7 +317,7 @@ static int gateway_check_config_save(const struct gateway *g, struct gateway_lin
 }
 
 static int gateway_config_check(struct gateway *g) {
-    struct run run = {.g = g, .check = true};
+    struct gateway_process process = {.g = g, .check = true};
     struct gateway_lines lines;
     char path[PATH_MAX];
     int fd = -1, status = gateway_check_config_save(g, &lines);
@@ -331,15 +331,15 @@ static int gateway_config_check(struct gateway *g) {
         cli_message("gateway: %s: %s", path, strerror(errno));
         return status;
     }
-    run.pid = gateway_nginx_start(g, true, fd);
-    if (run.pid > 0) {
-        run_wait(&run);
+    process.pid = gateway_nginx_start(g, true, fd);
+    if (process.pid > 0) {
+        gateway_process_wait(&process);
         status = CLI_CONFIG;
-        if (run.asked > 0) {
+        if (process.asked > 0) {
             status = 128 + SIGTERM;
-        } else if (WIFEXITED(run.status) && WEXITSTATUS(run.status) == 0) {
+        } else if (WIFEXITED(process.status) && WEXITSTATUS(process.status) == 0) {
             status = CLI_OK;
-        } else if (WIFEXITED(run.status) && WEXITSTATUS(run.status) == CLI_NOT_FOUND) {
+        } else if (WIFEXITED(process.status) && WEXITSTATUS(process.status) == CLI_NOT_FOUND) {
             cli_message("gateway: cannot start %s", g->nginx);
             status = CLI_NOT_FOUND;
         } else {
@@ -354,17 +354,18 @@ static int gateway_config_check(struct gateway *g) {
 }
 
 /* Reports how nginx ended; returns the exit status. */
-static int run_status(const struct run *run) {
-    if (WIFEXITED(run->status) && WEXITSTATUS(run->status) == 0)
+static int gateway_process_status(const struct gateway_process *process) {
+    if (WIFEXITED(process->status) && WEXITSTATUS(process->status) == 0)
         return CLI_OK;
-    if (WIFSIGNALED(run->status)) {
+    if (WIFSIGNALED(process->status)) {
         /* A signal to end may reach nginx before it has installed its handlers. */
-        if (run->asked > 0 && WTERMSIG(run->status) != SIGKILL)
+        if (process->asked > 0 && WTERMSIG(process->status) != SIGKILL)
             return CLI_OK;
-        cli_message("gateway: nginx was ended by signal %d", WTERMSIG(run->status));
-        return 128 + WTERMSIG(run->status);
+        cli_message("gateway: nginx was ended by signal %d", WTERMSIG(process->status));
+        return 128 + WTERMSIG(process->status);
     }
-    return cli_fail(CLI_SYSTEM, "gateway: nginx ended with status %d", WEXITSTATUS(run->status));
+    return cli_fail(CLI_SYSTEM, "gateway: nginx ended with status %d",
+                    WEXITSTATUS(process->status));
 }
 
 static void gateway_start_report(const struct gateway *g) {
@@ -378,7 +379,7 @@ static void gateway_start_report(const struct gateway *g) {
 }
 
 int gateway_serve(struct gateway *g) {
-    struct run run = {.g = g};
+    struct gateway_process process = {.g = g};
     int status = gateway_config_save(g, CONFIG, g->listen.text, NULL);
 
     if (status == CLI_OK)
@@ -386,9 +387,9 @@ int gateway_serve(struct gateway *g) {
     if (status != CLI_OK)
         return status;
     gateway_start_report(g);
-    run.pid = gateway_nginx_start(g, false, -1);
-    if (run.pid < 0)
+    process.pid = gateway_nginx_start(g, false, -1);
+    if (process.pid < 0)
         return CLI_SYSTEM;
-    run_wait(&run);
-    return run_status(&run);
+    gateway_process_wait(&process);
+    return gateway_process_status(&process);
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "cli/records/audit_file.h"
+#include "cli/audit_file.h"
 #include "cli/records/parallel.h"
 #include "cli/records/record_list.h"
 #include "loop/signals.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/cli_result.h"
 #include "cli/records/record_list.h"
-#include "cli/run/run_output.h"
 
 static int entry_result_write(const struct idem_entry *entry) {
     struct cli_fault fault;

@@ -450,7 +450,7 @@ static struct run_loop run_make_loop(struct run *run) {
                     .selected = policy->fingerprint_expr != NULL},
         .argv = values->operands,
         .planned = values->at == NULL ? NULL : run->planned,
-        .tty = run_loop_has_tty(),
+        .tty = signals_has_tty(),
     };
 }
 

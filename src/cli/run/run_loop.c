@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/run/run_output.h"
 #include "core/claim.h"
 #include "loop/loop.h"
@@ -28,12 +29,12 @@
  * describe another command. Fails only without memory.
  */
 
-static const char *const names[] = {"IDEM_KEY=", "IDEM_ATTEMPT=", "IDEM_AT="};
-#define NAMES_N (sizeof(names) / sizeof(names[0]))
+static const char *const own_variables[] = {"IDEM_KEY=", "IDEM_ATTEMPT=", "IDEM_AT="};
+#define OWN_VARIABLES_N (sizeof(own_variables) / sizeof(own_variables[0]))
 
 static bool run_environment_is_own(const char *variable) {
-    for (size_t i = 0; i < NAMES_N; i++)
-        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+    for (size_t i = 0; i < OWN_VARIABLES_N; i++)
+        if (idem_text_begins(variable, own_variables[i]))
             return true;
     return false;
 }
@@ -65,16 +66,16 @@ static char **run_environment_new(const char *key, uint32_t attempt, const char 
 
     while (environ != NULL && environ[n] != NULL)
         n++;
-    env = calloc(n + NAMES_N + 1, sizeof(*env));
+    env = calloc(n + OWN_VARIABLES_N + 1, sizeof(*env));
     if (env == NULL)
         return NULL;
     for (size_t i = 0; i < n; i++)
         if (!run_environment_is_own(environ[i]))
             env[at++] = environ[i];
     snprintf(number, sizeof(number), "%" PRIu32, attempt);
-    if (run_environment_append(env, &at, names[0], key) &&
-        run_environment_append(env, &at, names[1], number) &&
-        (planned == NULL || run_environment_append(env, &at, names[2], planned)))
+    if (run_environment_append(env, &at, own_variables[0], key) &&
+        run_environment_append(env, &at, own_variables[1], number) &&
+        (planned == NULL || run_environment_append(env, &at, own_variables[2], planned)))
         return env;
     run_environment_free(env);
     return NULL;
@@ -83,15 +84,6 @@ static char **run_environment_new(const char *key, uint32_t attempt, const char 
 /*
  * Starts and watches the command. Starting fails as pipe(2) and spawn_start() do.
  */
-
-bool run_loop_has_tty(void) {
-    int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
-
-    if (fd < 0)
-        return false;
-    close(fd);
-    return true;
-}
 
 static void child_fds_close(int *fds, size_t n) {
     for (size_t i = 0; i < n; i++) {

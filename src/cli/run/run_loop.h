@@ -46,9 +46,6 @@ struct cli_start {
     int64_t not_after; /* on idem_loop_now(): after that time nothing is started */
 };
 
-/* True if idem has a controlling terminal, which does the job control. */
-bool run_loop_has_tty(void);
-
 enum run_phase {
     RUN_CLAIMING,
     RUN_STARTING,

@@ -1,6 +1,6 @@
 /*
  * The command's output, from its pipe to idem's own descriptors and into the stored result: pumps,
- * sinks, results, streams, and the replay of a stored result.
+ * sinks and streams.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,24 +20,7 @@
 
 #include "cli/run/run_output.h"
 
-bool cli_write_all(int fd, const void *bytes, size_t len) {
-    const unsigned char *at = bytes;
-    struct pollfd writable = {.fd = fd, .events = POLLOUT};
-    ssize_t n;
-
-    while (len != 0) {
-        n = write(fd, at, len);
-        if (n < 0 && errno == EAGAIN)
-            poll(&writable, 1, -1);
-        else if (n < 0 && errno != EINTR)
-            return false;
-        if (n > 0) {
-            at += n;
-            len -= (size_t)n;
-        }
-    }
-    return true;
-}
+#include "cli/cli.h"
 
 /*
  * The thread of a pump. Starting it fails without memory, descriptors or threads. After a failed
@@ -292,121 +275,9 @@ int cli_sink_state(struct cli_sink *sink) {
 }
 
 /*
- * Encodes and decodes a command's result. Encoding keeps nothing once memory is missing or the
- * limit is exceeded. Decoding trusts nothing: it walks the whole result before any of it is used
- * (fuzz/cli_result_fuzz.c).
- */
-
-#define MAGIC 'R'
-#define VERSION 1
-#define HEADER_LEN 4
-#define CHUNK_LEN 5
-
-void cli_result_init(struct cli_result *result, size_t limit) {
-    *result = (struct cli_result){.limit = limit};
-}
-
-void cli_result_release(struct cli_result *result) {
-    idem_buffer_release(&result->bytes);
-    *result = (struct cli_result){.over = true};
-}
-
-static void run_result_u32_put(char *at, uint32_t value) {
-    for (int i = 0; i < 4; i++)
-        at[i] = (char)(value >> (8 * i));
-}
-
-static uint32_t run_result_u32_get(const unsigned char *at) {
-    uint32_t value = 0;
-
-    for (int i = 0; i < 4; i++)
-        value |= (uint32_t)at[i] << (8 * i);
-    return value;
-}
-
-void cli_result_add(struct cli_result *result, int stream, const void *bytes, size_t len) {
-    struct idem_buffer *all = &result->bytes;
-
-    if (result->over || len == 0)
-        return;
-    if (len > result->limit - result->output ||
-        idem_buffer_reserve(all, HEADER_LEN + CHUNK_LEN + len) == NULL) {
-        cli_result_release(result);
-        return;
-    }
-    if (all->len == 0)
-        all->len = HEADER_LEN;
-    /* Consecutive output of the same stream belongs to the same chunk. */
-    if (result->chunk == 0 || all->at[result->chunk] != stream) {
-        result->chunk = all->len;
-        all->at[result->chunk] = (char)stream;
-        all->len += CHUNK_LEN;
-    }
-    idem_buffer_put(all, bytes, len);
-    result->output += len;
-    run_result_u32_put(all->at + result->chunk + 1,
-                       (uint32_t)(all->len - result->chunk - CHUNK_LEN));
-}
-
-bool cli_result_end(struct cli_result *result, const struct spawn_end *end) {
-    char *at;
-
-    if (result->over || idem_buffer_reserve(&result->bytes, HEADER_LEN) == NULL)
-        return false;
-    if (result->bytes.len == 0)
-        result->bytes.len = HEADER_LEN;
-    at = result->bytes.at;
-    at[0] = MAGIC;
-    at[1] = VERSION;
-    at[2] = (char)end->signalled;
-    at[3] = (char)end->number;
-    return true;
-}
-
-/* Reads one chunk; false at the end, or if the next bytes are no chunk. */
-static bool reader_chunk_read(struct cli_reader *reader, struct cli_chunk *ret) {
-    uint32_t len;
-
-    if (reader->left <= CHUNK_LEN || (reader->at[0] != 1 && reader->at[0] != 2))
-        return false;
-    len = run_result_u32_get(reader->at + 1);
-    if (len == 0 || len > reader->left - CHUNK_LEN)
-        return false;
-    *ret = (struct cli_chunk){reader->at[0], reader->at + CHUNK_LEN, len};
-    reader->at += CHUNK_LEN + len;
-    reader->left -= CHUNK_LEN + len;
-    return true;
-}
-
-bool cli_result_read(const void *bytes, size_t len, struct spawn_end *ret_end,
-                     struct cli_reader *ret_reader) {
-    const unsigned char *at = bytes;
-    struct cli_reader reader;
-    struct cli_chunk chunk;
-
-    if (len < HEADER_LEN || at[0] != MAGIC || at[1] != VERSION || at[2] > 1)
-        return false;
-    /* Signal numbers are 1 to 64; a larger one would give no exit status. */
-    if (at[2] == 1 && (at[3] == 0 || at[3] > 64))
-        return false;
-    reader = (struct cli_reader){at + HEADER_LEN, len - HEADER_LEN};
-    while (reader_chunk_read(&reader, &chunk))
-        ;
-    if (reader.left != 0)
-        return false;
-    *ret_end = (struct spawn_end){.signalled = at[2] == 1, .number = at[3]};
-    *ret_reader = (struct cli_reader){at + HEADER_LEN, len - HEADER_LEN};
-    return true;
-}
-
-bool cli_reader_next(struct cli_reader *reader, struct cli_chunk *ret) {
-    return reader_chunk_read(reader, ret);
-}
-
-/*
  * Passes on one output of the command. If its descriptor takes no more bytes (the reader has closed
- * it, the disk is full), the stream is marked deaf: it is still read to its end and kept. Without
- * memory for the last bytes of a pipe, the result is not kept.
+ * it, the disk is full), `sink_failed` is set: the output is still read to its end and kept.
+ * Without memory for the last bytes of a pipe, the result is not kept.
  */
 
 #define BUFFER_SIZE 65536
@@ -441,7 +312,7 @@ bool cli_stream_poll(const struct cli_stream *stream, struct pollfd *ret) {
 static void stream_sink_fail(struct cli_stream *stream) {
     if (errno != EPIPE && errno != ECONNRESET)
         stream->fault = errno;
-    stream->deaf = true;
+    stream->sink_failed = true;
     stream->at = stream->len = 0;
 }
 
@@ -468,7 +339,7 @@ static bool stream_read(struct cli_stream *stream, struct cli_result *keep) {
     while (n < 0 && errno == EINTR);
     if (n > 0) {
         cli_result_add(keep, stream->number, stream->buf + stream->len, (size_t)n);
-        if (!stream->deaf)
+        if (!stream->sink_failed)
             stream->len += (size_t)n;
         return true;
     }
@@ -527,37 +398,12 @@ void cli_stream_sweep(struct cli_stream *stream, struct cli_result *keep) {
 }
 
 bool cli_stream_pending(struct cli_stream *stream, struct pollfd *ret) {
-    int state = stream->deaf ? 1 : cli_sink_state(&stream->sink);
+    int state = stream->sink_failed ? 1 : cli_sink_state(&stream->sink);
 
     if (state < 0)
         stream_sink_fail(stream);
     if (state < 0 || (state > 0 && stream->at == stream->len))
         return false;
     *ret = cli_sink_poll(&stream->sink);
-    return true;
-}
-
-/*
- * Writes a stored result to stdout and stderr. Fails if the bytes do not have the form that `idem
- * run` stores; reports the stream that could not be written.
- */
-
-bool cli_replay(const void *bytes, size_t len, struct spawn_end *ret_end,
-                struct cli_fault *ret_fault) {
-    bool failed[3] = {false, false, false};
-    struct cli_fault fault = {0, 0};
-    struct cli_reader reader;
-    struct cli_chunk chunk;
-
-    if (!cli_result_read(bytes, len, ret_end, &reader))
-        return false;
-    while (cli_reader_next(&reader, &chunk)) {
-        if (failed[chunk.stream] || cli_write_all(chunk.stream, chunk.bytes, chunk.len))
-            continue;
-        failed[chunk.stream] = true;
-        if (fault.why == 0 && errno != EPIPE && errno != ECONNRESET)
-            fault = (struct cli_fault){chunk.stream, errno};
-    }
-    *ret_fault = fault;
     return true;
 }

@@ -1,9 +1,9 @@
 /*
- * The command's output: how it is read, kept, passed on and replayed, so that the loop never waits
- * for a reader.
+ * The command's output: how it is read, kept and passed on, so that the loop never waits for a
+ * reader.
  *
  *     pipe ──> stream ──> sink ──> idem's own descriptor (a pump's thread, if writing may block)
- *                └──────> result, which the store keeps
+ *                └──────> result, which the store keeps (cli_result.h)
  */
 #ifndef IDEM_CLI_RUN_RUN_OUTPUT_H
 #define IDEM_CLI_RUN_RUN_OUTPUT_H
@@ -13,12 +13,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "base/buffer.h"
-#include "idem.h"
-#include "loop/spawn.h"
-
-/* Writes all bytes, and waits until the descriptor takes them; false with errno if it does not. */
-bool cli_write_all(int fd, const void *bytes, size_t len);
+#include "cli/cli_result.h"
 
 /*
  * A thread for writes that may block, so that the loop never waits for them. It writes one piece at
@@ -73,49 +68,6 @@ struct pollfd cli_sink_poll(const struct cli_sink *sink);
 int cli_sink_state(struct cli_sink *sink);
 
 /*
- * The stored form of a command's result: how the command ended, and its output in the order in
- * which it was read.
- *
- *     'R'  version 1  how (0 exited, 1 by signal)  status or signal number
- *     then any number of chunks: stream (1 or 2), length (4 bytes, little
- *     endian, not 0), bytes
- */
-
-/* A result while the command runs. `over` is set once the output exceeds `limit` bytes or memory is
-   missing; nothing is kept from then on. */
-struct cli_result {
-    struct idem_buffer bytes;
-    size_t limit, output;
-    size_t chunk; /* offset of the last chunk; 0: none */
-    bool over;
-};
-
-void cli_result_init(struct cli_result *result, size_t limit);
-void cli_result_release(struct cli_result *result);
-void cli_result_add(struct cli_result *result, int stream, const void *bytes, size_t len);
-
-/* Writes the header: `bytes` are the whole result now. False if nothing was kept. */
-bool cli_result_end(struct cli_result *result, const struct spawn_end *end);
-
-/* Reading. The bytes are borrowed. */
-struct cli_reader {
-    const unsigned char *at;
-    size_t left;
-};
-struct cli_chunk {
-    int stream;
-    const unsigned char *bytes;
-    size_t len;
-};
-
-/* True only if the whole result is well formed: no part of a damaged result is replayed. */
-bool cli_result_read(const void *bytes, size_t len, struct spawn_end *ret_end,
-                     struct cli_reader *ret_reader);
-
-/* The next chunk; false after the last. */
-bool cli_reader_next(struct cli_reader *reader, struct cli_chunk *ret);
-
-/*
  * One output of the command: read from its pipe, kept, and passed on to idem's own descriptor,
  * without making the loop wait.
  */
@@ -126,8 +78,8 @@ struct cli_stream {
     unsigned char *buf;
     size_t at, len, size; /* read but not passed on: buf[at..len) */
     struct cli_sink sink;
-    bool deaf; /* the descriptor takes no more bytes; the output is only kept */
-    int fault; /* the errno of that; 0 if the reader has closed it */
+    bool sink_failed; /* the descriptor takes no more bytes; the output is only kept */
+    int fault;        /* the errno of that; 0 if the reader has closed it */
 };
 
 /* Takes over `from`; `other` is the other stream of the command, or NULL. 0, or -1 with errno. */
@@ -155,20 +107,5 @@ void cli_stream_pass(struct cli_stream *stream);
 static inline bool cli_stream_over(const struct cli_stream *stream) {
     return stream->from < 0 && stream->at == stream->len;
 }
-
-/*
- * Replays a stored result: each stream to its own descriptor, in order.
- */
-
-/* The first stream that could not be written. A reader that has closed its end is no fault. */
-struct cli_fault {
-    int stream;
-    int why; /* an errno; 0: all was written */
-};
-
-/* False if the bytes are no result of a command: nothing is written then. If one stream cannot be
-   written, the other one still is. */
-bool cli_replay(const void *bytes, size_t len, struct spawn_end *ret_end,
-                struct cli_fault *ret_fault);
 
 #endif

@@ -121,10 +121,10 @@ int64_t rabbit_session_pause_ms(unsigned *tries);
 /* The owner of each header. */
 
 enum rabbit_header {
-    RABBIT_SENDERS, /* the sender's: shown, and copied unchanged */
-    RABBIT_SERVERS, /* added by the server on the way: neither shown nor copied */
-    RABBIT_CC,      /* shown; left out of a copy, which it would route elsewhere */
-    RABBIT_EPITAPH, /* of a dead letter */
+    RABBIT_SENDERS,    /* the sender's: shown, and copied unchanged */
+    RABBIT_SERVERS,    /* added by the server on the way: neither shown nor copied */
+    RABBIT_CC,         /* shown; left out of a copy, which it would route elsewhere */
+    RABBIT_DEAD_FIELD, /* of a dead letter */
     RABBIT_ORIGIN_EXCHANGE,
     RABBIT_ORIGIN_ROUTING_KEY,
     RABBIT_ORIGIN_USER,
@@ -206,8 +206,8 @@ struct rabbit_job {
     struct rabbit_message *message;
     struct rabbit_job *next, **link; /* for the lists of the thread and of the link */
     int delay;                       /* index of the delay's queue; -1: the queue of dead letters */
-    char *epitaph_text;              /* its texts, one allocation; NULL: none */
-    struct queue_epitaph epitaph;    /* points into it */
+    char *dead_fields_text;          /* its texts, one allocation; NULL: none */
+    struct queue_dead_fields dead_fields; /* points into it */
     uint64_t seq;
     int64_t sent_at;
     bool returned; /* the server returned it: the queue does not exist */
@@ -285,7 +285,7 @@ enum rabbit_purpose { RABBIT_FOR_LATER, RABBIT_FOR_DEAD, RABBIT_FOR_QUEUE };
 /* Decodes the message's properties and makes those of its copy; false without memory. The
    caller releases the copy in any case. */
 bool rabbit_copy_make(struct rabbit_copy *copy, const struct rabbit_message *message,
-                      enum rabbit_purpose purpose, const struct queue_epitaph *epitaph,
+                      enum rabbit_purpose purpose, const struct queue_dead_fields *dead_fields,
                       const char *user, uint64_t seq);
 void rabbit_copy_release(struct rabbit_copy *copy);
 /* Publishes the copy on channel 1 to the queue, mandatory. False: s->why has the reason, and

@@ -79,7 +79,7 @@ static void link_return_message(struct queue_link *link, struct rabbit_message *
 /* A message has one job at a time. */
 static void message_begin_job(struct rabbit_message *m, int delay, queue_done_fn *done,
                               void *data) {
-    free(m->job.epitaph_text);
+    free(m->job.dead_fields_text);
     m->job = (struct rabbit_job){.message = m, .delay = delay, .done = done, .data = data};
     m->job.mail.kind = RABBIT_MAIL_JOB;
     atomic_fetch_add(&m->holders, 1);
@@ -134,26 +134,28 @@ static const char *broker_place_word(char **at, const char *word, size_t max) {
     return placed;
 }
 
-static bool job_copy_epitaph(struct rabbit_job *job, const struct queue_epitaph *epitaph) {
+static bool job_copy_dead_fields(struct rabbit_job *job,
+                                 const struct queue_dead_fields *dead_fields) {
     char *at = malloc(REASON_MAX + 3 * WORD_MAX + 4);
 
     if (at == NULL)
         return false;
-    job->epitaph_text = at;
-    job->epitaph = *epitaph;
-    job->epitaph.verdict = broker_place_word(&at, epitaph->verdict, WORD_MAX);
-    job->epitaph.reason = broker_place_word(&at, epitaph->reason, REASON_MAX);
-    job->epitaph.prefix = broker_place_word(&at, epitaph->prefix, WORD_MAX);
-    job->epitaph.hash = broker_place_word(&at, epitaph->hash, WORD_MAX);
+    job->dead_fields_text = at;
+    job->dead_fields = *dead_fields;
+    job->dead_fields.verdict = broker_place_word(&at, dead_fields->verdict, WORD_MAX);
+    job->dead_fields.reason = broker_place_word(&at, dead_fields->reason, REASON_MAX);
+    job->dead_fields.prefix = broker_place_word(&at, dead_fields->prefix, WORD_MAX);
+    job->dead_fields.hash = broker_place_word(&at, dead_fields->hash, WORD_MAX);
     return true;
 }
 
 static void link_bury(struct queue_link *link, struct queue_message *message,
-                      const struct queue_epitaph *epitaph, queue_done_fn *done, void *data) {
+                      const struct queue_dead_fields *dead_fields, queue_done_fn *done,
+                      void *data) {
     struct rabbit_message *m = rabbit_message_of(message);
 
     message_begin_job(m, -1, done, data);
-    if (job_copy_epitaph(&m->job, epitaph))
+    if (job_copy_dead_fields(&m->job, dead_fields))
         rabbit_thread_send(link->publish, &m->job.mail);
     else
         link_post_job(link, &m->job, false, "no memory for a copy");
@@ -186,12 +188,12 @@ static void broker_large_buried(void *data, bool taken, const char *why) {
 
 static void link_bury_large(struct queue_link *link, struct rabbit_message *m) {
     char reason[100];
-    struct queue_epitaph epitaph = {.verdict = "refused", .reason = reason};
+    struct queue_dead_fields dead_fields = {.verdict = "refused", .reason = reason};
 
     snprintf(reason, sizeof(reason), "its body of %zu bytes is larger than %zu", m->base.body.len,
              RABBIT_BODY_MAX);
     m->burying = true;
-    link_bury(link, &m->base, &epitaph, broker_large_buried, m);
+    link_bury(link, &m->base, &dead_fields, broker_large_buried, m);
 }
 
 static void broker_retry_large(struct idem_timer *timer) {

@@ -45,14 +45,14 @@ static const struct {
     {"x-acquired-count", RABBIT_SERVERS},
     {"BCC", RABBIT_SERVERS}, /* the server removes it */
     {"CC", RABBIT_CC},
-    {QUEUE_DEAD_VERDICT, RABBIT_EPITAPH},
-    {QUEUE_DEAD_REASON, RABBIT_EPITAPH},
-    {QUEUE_DEAD_ATTEMPTS, RABBIT_EPITAPH},
-    {QUEUE_DEAD_STATUS, RABBIT_EPITAPH},
-    {QUEUE_DEAD_RECORD_PREFIX, RABBIT_EPITAPH},
-    {QUEUE_DEAD_HASH, RABBIT_EPITAPH},
-    {QUEUE_DEAD_QUEUE, RABBIT_EPITAPH},
-    {QUEUE_DEAD_AT, RABBIT_EPITAPH},
+    {QUEUE_DEAD_VERDICT, RABBIT_DEAD_FIELD},
+    {QUEUE_DEAD_REASON, RABBIT_DEAD_FIELD},
+    {QUEUE_DEAD_ATTEMPTS, RABBIT_DEAD_FIELD},
+    {QUEUE_DEAD_STATUS, RABBIT_DEAD_FIELD},
+    {QUEUE_DEAD_RECORD_PREFIX, RABBIT_DEAD_FIELD},
+    {QUEUE_DEAD_HASH, RABBIT_DEAD_FIELD},
+    {QUEUE_DEAD_QUEUE, RABBIT_DEAD_FIELD},
+    {QUEUE_DEAD_AT, RABBIT_DEAD_FIELD},
     {QUEUE_DEAD_EXCHANGE, RABBIT_ORIGIN_EXCHANGE},
     {QUEUE_DEAD_ROUTING_KEY, RABBIT_ORIGIN_ROUTING_KEY},
     {RABBIT_HEADER_ORIGIN_USER, RABBIT_ORIGIN_USER},
@@ -413,7 +413,7 @@ void rabbit_fields_headers(struct rabbit_fields *fields, const amqp_table_t *tab
         switch (rabbit_headers_kind(entry->key)) {
         case RABBIT_SENDERS:
         case RABBIT_CC:
-        case RABBIT_EPITAPH:
+        case RABBIT_DEAD_FIELD:
             fields_show_header(fields, entry->key, &entry->value);
             break;
         case RABBIT_ORIGIN_CC:
@@ -528,7 +528,7 @@ static void builder_add_copied_text(struct builder *builder, const char *name, c
 static void builder_copy_entry(struct builder *builder, const amqp_table_entry_t *entry,
                                enum rabbit_purpose purpose) {
     switch (rabbit_headers_kind(entry->key)) {
-    case RABBIT_EPITAPH:
+    case RABBIT_DEAD_FIELD:
         if (purpose != RABBIT_FOR_LATER)
             return;
         break;
@@ -562,18 +562,18 @@ static void builder_add_origin(struct builder *builder, const struct rabbit_mess
         builder_add_entry(builder, RABBIT_HEADER_ORIGIN_MODE, mode);
 }
 
-static void builder_add_epitaph(struct builder *builder, const struct rabbit_message *message,
-                                const struct queue_epitaph *epitaph) {
+static void builder_add_dead_fields(struct builder *builder, const struct rabbit_message *message,
+                                    const struct queue_dead_fields *dead_fields) {
     char text[IDEM_RFC3339_TEXT];
 
-    builder_add_word(builder, QUEUE_DEAD_VERDICT, epitaph->verdict);
-    builder_add_word(builder, QUEUE_DEAD_REASON, epitaph->reason);
-    snprintf(text, sizeof(text), "%u", epitaph->attempts);
+    builder_add_word(builder, QUEUE_DEAD_VERDICT, dead_fields->verdict);
+    builder_add_word(builder, QUEUE_DEAD_REASON, dead_fields->reason);
+    snprintf(text, sizeof(text), "%u", dead_fields->attempts);
     builder_add_copied_text(builder, QUEUE_DEAD_ATTEMPTS, text);
-    snprintf(text, sizeof(text), "%d", epitaph->status);
+    snprintf(text, sizeof(text), "%d", dead_fields->status);
     builder_add_copied_text(builder, QUEUE_DEAD_STATUS, text);
-    builder_add_word(builder, QUEUE_DEAD_RECORD_PREFIX, epitaph->prefix);
-    builder_add_word(builder, QUEUE_DEAD_HASH, epitaph->hash);
+    builder_add_word(builder, QUEUE_DEAD_RECORD_PREFIX, dead_fields->prefix);
+    builder_add_word(builder, QUEUE_DEAD_HASH, dead_fields->hash);
     builder_add_word(builder, QUEUE_DEAD_QUEUE, message->base.queue);
     builder_add_copied_text(builder, QUEUE_DEAD_AT,
                             idem_rfc3339_print(1000 * (int64_t)time(NULL), text, sizeof(text)));
@@ -593,7 +593,7 @@ static void properties_set(struct rabbit_copy *copy, const char *user) {
 }
 
 bool rabbit_copy_make(struct rabbit_copy *copy, const struct rabbit_message *message,
-                      enum rabbit_purpose purpose, const struct queue_epitaph *epitaph,
+                      enum rabbit_purpose purpose, const struct queue_dead_fields *dead_fields,
                       const char *user, uint64_t seq) {
     struct builder builder = {.copy = copy};
     void *decoded = NULL;
@@ -617,7 +617,7 @@ bool rabbit_copy_make(struct rabbit_copy *copy, const struct rabbit_message *mes
     builder_add_entry(&builder, RABBIT_HEADER_COPY, number);
     builder_add_origin(&builder, message);
     if (purpose == RABBIT_FOR_DEAD)
-        builder_add_epitaph(&builder, message, epitaph);
+        builder_add_dead_fields(&builder, message, dead_fields);
     properties_set(copy, user);
     copy->properties.headers = builder.table;
     return true;

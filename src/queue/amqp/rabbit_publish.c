@@ -312,7 +312,7 @@ static void publisher_send_job(struct publisher *p, struct rabbit_job *job) {
         return;
     job->seq = p->seq + 1;
     if (!rabbit_copy_make(&copy, job->message, job->delay >= 0 ? RABBIT_FOR_LATER : RABBIT_FOR_DEAD,
-                          &job->epitaph, p->anonymous ? NULL : t->config.user, job->seq)) {
+                          &job->dead_fields, p->anonymous ? NULL : t->config.user, job->seq)) {
         publisher_refuse_job(p, job, "no memory for a copy", NULL);
     } else if (rabbit_copy_send(&p->s, &copy, publisher_job_queue(p, job, name),
                                 job->message->base.body, &refused) ||

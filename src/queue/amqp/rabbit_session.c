@@ -23,6 +23,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include "base/bytes.h"
 #include "base/hash.h"
 #include "base/visible.h"
 #include "queue/amqp/rabbit.h"
@@ -487,7 +488,7 @@ static bool session_has_credit(const struct rabbit_session *s) {
 
     session_read_property(s, "product", product, sizeof(product));
     session_read_property(s, "version", version, sizeof(version));
-    return strcmp(product, "RabbitMQ") == 0 && strncmp(version, "3.", 2) == 0 &&
+    return strcmp(product, "RabbitMQ") == 0 && idem_text_begins(version, "3.") &&
            strtoul(version + 2, NULL, 10) >= 9;
 }
 

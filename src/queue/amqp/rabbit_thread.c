@@ -293,6 +293,6 @@ void rabbit_message_leave(struct rabbit_message *message) {
         return;
     if (message->spool != NULL)
         (void)munmap(message->spool, message->base.body.len);
-    free(message->job.epitaph_text);
+    free(message->job.dead_fields_text);
     free(message);
 }

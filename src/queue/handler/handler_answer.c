@@ -223,7 +223,7 @@ static char *answer_make_request(const struct queue_run *run, uint64_t id,
     return out.buf;
 }
 
-char *handler_question(const struct queue_run *run, uint64_t id, size_t *ret_len) {
+char *handler_request_line(const struct queue_run *run, uint64_t id, size_t *ret_len) {
     const struct queue_message *message = run->message;
     struct handler_fields headers, properties = {0};
     char *line = NULL;

@@ -34,7 +34,7 @@ int handler_answer_parse(const char *line, size_t len, uint64_t id, struct handl
                          struct idem_error *err);
 
 /* The line for a worker, with its newline. The caller frees it. NULL without memory. */
-char *handler_question(const struct queue_run *run, uint64_t id, size_t *ret_len);
+char *handler_request_line(const struct queue_run *run, uint64_t id, size_t *ret_len);
 
 /* Makes one printable line of foreign bytes: invisible characters (base/visible.h) become
    blanks, bytes that are not UTF-8 become '?', and a text that is too long is cut. Returns buf. */

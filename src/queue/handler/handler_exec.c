@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/chars.h"
 #include "base/error.h"
 #include "queue/handler.h"
@@ -53,7 +54,7 @@ struct variables {
 };
 
 static bool variables_is_own(const char *variable) {
-    if (strncmp(variable, prefix, sizeof(prefix) - 1) == 0)
+    if (idem_text_begins(variable, prefix))
         return true;
     for (size_t i = 0; names[i] != NULL; i++) {
         size_t len = strlen(names[i]);

@@ -52,18 +52,18 @@ struct jsonl_worker {
     struct idem_fd in, out; /* our ends of its stdin and stdout; -1: closed */
     int unread;             /* the read end of its stdin: unread bytes are taken back from here */
     int64_t since;          /* time of its start */
-    unsigned young;         /* number of early deaths in a row */
+    unsigned early_deaths;  /* in a row */
     bool proven;            /* it has responded to a job */
     bool cancelled;
-    bool deaf; /* it has closed its stdout */
+    bool stdout_closed;
 
     struct jsonl_job *job;
     uint64_t id;
     char *line; /* the request; NULL when all of it is written */
     size_t line_at, line_len;
     bool writing; /* the rest of the request waits for room in the pipe */
-    char *heard;  /* its output so far, up to one line */
-    size_t heard_len;
+    char *output; /* so far, up to one line */
+    size_t output_len;
     char why[256]; /* the reason why we ended it; empty: it ended by itself, or was cancelled */
 };
 
@@ -93,14 +93,15 @@ static void jsonl_start_failed(struct jsonl *jsonl, int why, int64_t pause_ms);
  * is still in the pipe, and nothing was begun.
  */
 
-/* A worker that dies younger, without a response, is started again after a pause, which grows. */
-#define YOUNG_MS 10000
+/* A worker that dies before this age, without a response, is started again after a pause, which
+   grows. */
+#define EARLY_DEATH_MS 10000
 #define PAUSE_MIN_MS 100
 #define PAUSE_MAX_MS 30000
 
 /* Grace for the end of a worker that has closed its stdout: a worker that ends closes it just
    before. */
-#define DEAF_MS 200
+#define CLOSED_GRACE_MS 200
 
 static void worker_set(struct jsonl_worker *worker, enum jsonl_state state) {
     static const unsigned from[] = {
@@ -132,9 +133,9 @@ static void worker_close_pipes(struct jsonl_worker *worker) {
         close(worker->unread);
     worker->unread = -1;
     free(worker->line);
-    free(worker->heard);
-    worker->line = worker->heard = NULL;
-    worker->heard_len = 0;
+    free(worker->output);
+    worker->line = worker->output = NULL;
+    worker->output_len = 0;
 }
 
 /* The worker has broken the protocol. */
@@ -191,7 +192,7 @@ static void jsonl_worker_assign(struct jsonl_worker *worker, struct jsonl_job *j
         .reason = "there was no memory for the worker's line",
     };
     uint64_t id = ++worker->jsonl->last_id;
-    char *line = handler_question(job->run, id, &worker->line_len);
+    char *line = handler_request_line(job->run, id, &worker->line_len);
 
     if (line == NULL) {
         jsonl_job_report(job, &no_memory);
@@ -228,40 +229,40 @@ static bool worker_recall_request(struct jsonl_worker *worker) {
 
 /* The response. */
 
-enum heard { HEARD_NOTHING, HEARD_PART, HEARD_ANSWER, HEARD_WRONG, HEARD_END };
+enum read_result { READ_NOTHING, READ_PART, READ_ANSWER, READ_WRONG, READ_END };
 
-/* Takes one line; heard_len becomes the number of bytes after it. */
-static enum heard worker_take_line(struct jsonl_worker *worker, size_t len,
-                                   struct handler_answer *ret, struct idem_error *err) {
-    if (handler_answer_parse(worker->heard, len, worker->id, ret, err) < 0)
-        return HEARD_WRONG;
-    worker->heard_len -= len + 1; /* the bytes themselves are not needed */
-    return HEARD_ANSWER;
+/* Takes one line; output_len becomes the number of bytes after it. */
+static enum read_result worker_take_line(struct jsonl_worker *worker, size_t len,
+                                         struct handler_answer *ret, struct idem_error *err) {
+    if (handler_answer_parse(worker->output, len, worker->id, ret, err) < 0)
+        return READ_WRONG;
+    worker->output_len -= len + 1; /* the bytes themselves are not needed */
+    return READ_ANSWER;
 }
 
-static enum heard worker_read(struct jsonl_worker *worker, struct handler_answer *ret,
-                              struct idem_error *err) {
-    char *at = worker->heard + worker->heard_len, *end;
+static enum read_result worker_read(struct jsonl_worker *worker, struct handler_answer *ret,
+                                    struct idem_error *err) {
+    char *at = worker->output + worker->output_len, *end;
     ssize_t n;
 
     do
-        n = read(worker->out.fd, at, HANDLER_ANSWER_MAX + 1 - worker->heard_len);
+        n = read(worker->out.fd, at, HANDLER_ANSWER_MAX + 1 - worker->output_len);
     while (n < 0 && errno == EINTR);
     if (n <= 0)
-        return n < 0 && errno == EAGAIN ? HEARD_NOTHING : HEARD_END;
+        return n < 0 && errno == EAGAIN ? READ_NOTHING : READ_END;
     if (worker->job == NULL) {
         snprintf(err->text, sizeof(err->text), "it wrote a response without a request");
-        return HEARD_WRONG;
+        return READ_WRONG;
     }
-    worker->heard_len += (size_t)n;
+    worker->output_len += (size_t)n;
     end = memchr(at, '\n', (size_t)n);
     if (end != NULL)
-        return worker_take_line(worker, (size_t)(end - worker->heard), ret, err);
-    if (worker->heard_len <= HANDLER_ANSWER_MAX)
-        return HEARD_PART;
+        return worker_take_line(worker, (size_t)(end - worker->output), ret, err);
+    if (worker->output_len <= HANDLER_ANSWER_MAX)
+        return READ_PART;
     snprintf(err->text, sizeof(err->text), "its response is longer than %d bytes",
              HANDLER_ANSWER_MAX);
-    return HEARD_WRONG;
+    return READ_WRONG;
 }
 
 static void worker_report_response(struct jsonl_worker *worker,
@@ -280,13 +281,13 @@ static void worker_report_response(struct jsonl_worker *worker,
 }
 
 /* The worker can send no response any more. */
-static void worker_deaf(struct jsonl_worker *worker) {
+static void worker_stdout_closed(struct jsonl_worker *worker) {
     worker_close_end(worker, &worker->out);
     if (worker->state == JSONL_ENDING) /* it was asked to end, and has its timeout already */
         return;
-    worker->deaf = true;
+    worker->stdout_closed = true;
     worker_set(worker, JSONL_ENDING);
-    handler_process_kill_in(&worker->process, DEAF_MS);
+    handler_process_kill_in(&worker->process, CLOSED_GRACE_MS);
 }
 
 /* A cancelled worker may still respond: a late response is as good as an early one. */
@@ -297,20 +298,20 @@ static void worker_out_ready(struct idem_fd *fd, int events) {
 
     (void)events;
     switch (worker_read(worker, &answer, &err)) {
-    case HEARD_ANSWER:
+    case READ_ANSWER:
         if (worker->state == JSONL_BUSY)
             worker_set(worker, JSONL_IDLE);
-        if (worker->state == JSONL_IDLE && (worker->heard_len > 0 || worker->line != NULL))
+        if (worker->state == JSONL_IDLE && (worker->output_len > 0 || worker->line != NULL))
             worker_break(
                 worker,
                 "it wrote more than one response, or one before it had read the whole request");
         worker_report_response(worker, &answer);
         break;
-    case HEARD_WRONG:
+    case READ_WRONG:
         worker_break(worker, "%.200s", err.text);
         break;
-    case HEARD_END:
-        worker_deaf(worker);
+    case READ_END:
+        worker_stdout_closed(worker);
         break;
     default:
         break;
@@ -320,32 +321,32 @@ static void worker_out_ready(struct idem_fd *fd, int events) {
 /* The end. */
 
 /* The pause until the next start. */
-static int64_t worker_pause(struct jsonl_worker *worker, bool grown) {
+static int64_t worker_pause(struct jsonl_worker *worker, bool at_once) {
     int64_t pause = PAUSE_MIN_MS;
 
-    if (grown) {
-        worker->young = 0;
+    if (at_once) {
+        worker->early_deaths = 0;
         return 0;
     }
-    for (unsigned i = 0; i < worker->young && pause < PAUSE_MAX_MS; i++)
+    for (unsigned i = 0; i < worker->early_deaths && pause < PAUSE_MAX_MS; i++)
         pause *= 2;
-    worker->young++;
+    worker->early_deaths++;
     return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
 }
 
 /* The pipe may hold a last response. */
 static bool worker_read_last(struct jsonl_worker *worker, struct handler_answer *ret) {
-    enum heard heard = HEARD_NOTHING;
+    enum read_result result = READ_NOTHING;
     struct idem_error err;
 
     if (worker->job == NULL || worker->out.fd < 0)
         return false;
     do
-        heard = worker_read(worker, ret, &err);
-    while (heard == HEARD_PART);
-    if (heard == HEARD_WRONG)
+        result = worker_read(worker, ret, &err);
+    while (result == READ_PART);
+    if (result == READ_WRONG)
         snprintf(worker->why, sizeof(worker->why), "%.200s", err.text);
-    return heard == HEARD_ANSWER;
+    return result == READ_ANSWER;
 }
 
 static void worker_report_end(struct jsonl_worker *worker, bool unread,
@@ -356,7 +357,7 @@ static void worker_report_end(struct jsonl_worker *worker, bool unread,
     struct jsonl_job *job = worker->job;
     bool made = worker->why[0] != '\0' || worker->cancelled;
 
-    if (!made && worker->deaf && end->signalled && end->number == SIGKILL) {
+    if (!made && worker->stdout_closed && end->signalled && end->number == SIGKILL) {
         made = true;
         snprintf(worker->why, sizeof(worker->why), "it had closed its stdout");
     }
@@ -382,12 +383,12 @@ static void worker_ended(struct handler_process *process, const struct spawn_end
     struct handler_answer answer;
     bool answered = worker_read_last(worker, &answer);
     bool unread = worker->job != NULL && !answered && worker_recall_request(worker);
-    bool grown = worker->proven || answered || worker->cancelled ||
-                 idem_loop_now() - worker->since >= YOUNG_MS;
+    bool at_once = worker->proven || answered || worker->cancelled ||
+                   idem_loop_now() - worker->since >= EARLY_DEATH_MS;
 
     worker_close_pipes(worker);
     worker_set(worker, JSONL_OFF);
-    idem_timer_set(worker->jsonl->loop, &worker->start, worker_pause(worker, grown));
+    idem_timer_set(worker->jsonl->loop, &worker->start, worker_pause(worker, at_once));
     if (answered)
         worker_report_response(worker, &answer);
     else if (worker->job != NULL && unread && worker->proven && !worker->cancelled)
@@ -411,8 +412,8 @@ static void jsonl_worker_cancel(struct jsonl_worker *worker) {
 static int worker_open_pipes(struct jsonl_worker *worker, int fds[2]) {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, why = 0;
 
-    worker->heard = malloc(HANDLER_ANSWER_MAX + 1);
-    if (worker->heard == NULL)
+    worker->output = malloc(HANDLER_ANSWER_MAX + 1);
+    if (worker->output == NULL)
         return ENOMEM;
     if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0)
         why = errno;
@@ -455,7 +456,7 @@ static void worker_start(struct idem_timer *timer) {
     int64_t pause;
 
     worker->why[0] = '\0';
-    worker->proven = worker->cancelled = worker->deaf = false;
+    worker->proven = worker->cancelled = worker->stdout_closed = false;
     worker->since = idem_loop_now();
     if (why == 0) {
         worker_set(worker, JSONL_IDLE);
@@ -495,7 +496,7 @@ static void jsonl_worker_release(struct jsonl_worker *worker) {
 }
 
 /* Time for workers to end by themselves after their stdin is closed. */
-#define FAREWELL_MS 1000
+#define END_GRACE_MS 1000
 
 /* Jobs. */
 
@@ -598,7 +599,7 @@ static void jsonl_cancel(void *data, struct queue_run *run) {
 
 /* All workers are asked at once, so that they share one timeout. */
 static void jsonl_end_workers(struct jsonl *jsonl) {
-    int64_t until = idem_loop_now() + FAREWELL_MS;
+    int64_t until = idem_loop_now() + END_GRACE_MS;
 
     for (unsigned i = 0; i < jsonl->workers; i++)
         jsonl_worker_hang_up(&jsonl->pool[i]);

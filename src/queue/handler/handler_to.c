@@ -18,6 +18,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/chars.h"
 #include "base/error.h"
 #include "protocol/record_key.h"
@@ -311,7 +312,7 @@ const char *to_answer_reason(const struct to_answer *answer, long status, char *
 
     if (idem_http_type_read(idem_http_text_of(answer->type)) == IDEM_HTTP_JSON)
         (void)to_answer_problem_text(answer, words, sizeof(words));
-    else if (strncmp(answer->type, "text/plain", strlen("text/plain")) == 0)
+    else if (idem_text_begins(answer->type, "text/plain"))
         to_answer_first_line(answer, words, sizeof(words));
     snprintf(buf, size, "HTTP %ld%s%s", status, words[0] == '\0' ? "" : ": ", words);
     return buf;

@@ -201,7 +201,7 @@ void stream_message_free(struct stream_message *message);
 /* A property. */
 struct queue_field stream_message_property(const char *name, const char *value, bool json);
 /* True for the fields that only dead letters have (idem-*). */
-bool stream_message_is_epitaph(struct idem_bytes name);
+bool stream_message_is_dead_field(struct idem_bytes name);
 static inline struct stream_message *stream_message_of(struct queue_message *message) {
     return idem_container_of(message, struct stream_message, base);
 }
@@ -401,7 +401,7 @@ void stream_ack(struct queue_link *link, struct queue_message *message);
 void stream_ack_delay(struct queue_link *link, struct queue_message *message, int64_t ms,
                       queue_done_fn *done, void *data);
 void stream_ack_bury(struct queue_link *link, struct queue_message *message,
-                     const struct queue_epitaph *epitaph, queue_done_fn *done, void *data);
+                     const struct queue_dead_fields *dead_fields, queue_done_fn *done, void *data);
 void stream_nack(struct queue_link *link, struct queue_message *message);
 /* Gives back all waiting entries, before the link is closed. */
 void stream_nack_all(struct stream_link *link);

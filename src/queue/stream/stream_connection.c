@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "queue/stream/stream.h"
 #include "store/redis/redis_store.h"
 
@@ -194,7 +195,7 @@ static bool link_is_namesake(const struct stream_link *link, const char *line, s
     const char *end = line + len, *name = memmem(line, len, field, sizeof(field) - 1);
     size_t mark = strlen(link->mark);
 
-    if (name == NULL || strncmp(line, "id=", 3) != 0 ||
+    if (name == NULL || !idem_text_begins(line, "id=") ||
         strtoll(line + 3, NULL, 10) == link->reading_id)
         return false;
     name += sizeof(field) - 1;

@@ -349,7 +349,7 @@ static int dead_send_copy(struct queue_dead *dead, struct idem_bytes to, struct 
     int rc;
 
     for (size_t i = 0; i < letter->fields_n; i++)
-        n += !stream_message_is_epitaph(letter->fields[2 * i]);
+        n += !stream_message_is_dead_field(letter->fields[2 * i]);
     if (n == 0)
         return idem_error_set(err, IDEM_E_INVALID, "the letter has nothing but idem-* fields");
     redis_put_head(&out, 3 + 2 * n);
@@ -357,7 +357,7 @@ static int dead_send_copy(struct queue_dead *dead, struct idem_bytes to, struct 
     redis_put_part(&out, to.at, to.len);
     redis_put_text(&out, "*");
     for (size_t i = 0; i < letter->fields_n; i++)
-        if (!stream_message_is_epitaph(letter->fields[2 * i])) {
+        if (!stream_message_is_dead_field(letter->fields[2 * i])) {
             redis_put_part(&out, letter->fields[2 * i].at, letter->fields[2 * i].len);
             redis_put_part(&out, letter->fields[2 * i + 1].at, letter->fields[2 * i + 1].len);
         }

@@ -479,7 +479,7 @@ static void nack_on_reply(struct redis_conn *conn, void *data, const struct redi
 
 /* Dead letters. */
 
-static bool ack_is_epitaph(struct idem_bytes name) {
+static bool ack_is_dead_field(struct idem_bytes name) {
     static const char *const names[] = {
         QUEUE_DEAD_VERDICT, QUEUE_DEAD_REASON,        QUEUE_DEAD_ATTEMPTS,
         QUEUE_DEAD_STATUS,  QUEUE_DEAD_RECORD_PREFIX, QUEUE_DEAD_HASH,
@@ -520,18 +520,18 @@ static void letter_put_number(struct letter *letter, const char *name, int64_t v
 
 /* Fields with our names come from an earlier burial, and are left out. */
 static void letter_write(struct letter *letter, const struct stream_message *message,
-                         const struct queue_epitaph *epitaph) {
+                         const struct queue_dead_fields *dead_fields) {
     char now[IDEM_RFC3339_TEXT];
 
     for (size_t i = 0; i < message->fields_n; i++)
-        if (!ack_is_epitaph(message->fields[2 * i]))
+        if (!ack_is_dead_field(message->fields[2 * i]))
             letter_put_field(letter, message->fields[2 * i], message->fields[2 * i + 1]);
-    letter_put_text(letter, QUEUE_DEAD_VERDICT, epitaph->verdict);
-    letter_put_text(letter, QUEUE_DEAD_REASON, epitaph->reason);
-    letter_put_number(letter, QUEUE_DEAD_ATTEMPTS, epitaph->attempts);
-    letter_put_number(letter, QUEUE_DEAD_STATUS, epitaph->status);
-    letter_put_text(letter, QUEUE_DEAD_RECORD_PREFIX, epitaph->prefix);
-    letter_put_text(letter, QUEUE_DEAD_HASH, epitaph->hash);
+    letter_put_text(letter, QUEUE_DEAD_VERDICT, dead_fields->verdict);
+    letter_put_text(letter, QUEUE_DEAD_REASON, dead_fields->reason);
+    letter_put_number(letter, QUEUE_DEAD_ATTEMPTS, dead_fields->attempts);
+    letter_put_number(letter, QUEUE_DEAD_STATUS, dead_fields->status);
+    letter_put_text(letter, QUEUE_DEAD_RECORD_PREFIX, dead_fields->prefix);
+    letter_put_text(letter, QUEUE_DEAD_HASH, dead_fields->hash);
     letter_put_text(letter, QUEUE_DEAD_QUEUE, message->base.queue);
     letter_put_text(letter, STREAM_DEAD_ID, message->id);
     letter_put_text(letter, QUEUE_DEAD_AT,
@@ -540,10 +540,10 @@ static void letter_write(struct letter *letter, const struct stream_message *mes
 
 static void link_put_letter(const struct stream_link *link, struct idem_buffer *out,
                             const struct stream_message *message,
-                            const struct queue_epitaph *epitaph) {
+                            const struct queue_dead_fields *dead_fields) {
     struct letter letter = {0};
 
-    letter_write(&letter, message, epitaph);
+    letter_write(&letter, message, dead_fields);
     redis_put_head(out, 3 + 2 * letter.n);
     redis_put_text(out, "XADD");
     redis_put_text(out, link->dead_letter);
@@ -556,14 +556,14 @@ static void link_put_letter(const struct stream_link *link, struct idem_buffer *
 /* Sending. */
 
 static bool link_send_saved(struct stream_link *link) {
-    static const struct queue_epitaph epitaph = {
+    static const struct queue_dead_fields dead_fields = {
         .verdict = "trimmed",
         .reason = "its entry was deleted or trimmed before it was done with",
     };
     struct stream_entry *entry = link->lists[STREAM_SAVING].first;
     struct idem_buffer out = {0};
 
-    link_put_letter(link, &out, entry->content, &epitaph);
+    link_put_letter(link, &out, entry->content, &dead_fields);
     if (!stream_link_send(link, &out, ack_on_saved, (void *)(uintptr_t)1))
         return false;
     stream_entry_set_state(entry, STREAM_SAVED);
@@ -710,7 +710,7 @@ static void ack_on_buried(struct redis_conn *conn, void *data, const struct redi
 }
 
 void stream_ack_bury(struct queue_link *base, struct queue_message *queued,
-                     const struct queue_epitaph *epitaph, queue_done_fn *done, void *data) {
+                     const struct queue_dead_fields *dead_fields, queue_done_fn *done, void *data) {
     struct stream_link *link = stream_link_of(base);
     struct stream_message *message = stream_message_of(queued);
     struct idem_buffer out = {0};
@@ -720,7 +720,7 @@ void stream_ack_bury(struct queue_link *base, struct queue_message *queued,
         stream_notify_result(link, message, false, "there is no connection to the server");
         return;
     }
-    link_put_letter(link, &out, message, epitaph);
+    link_put_letter(link, &out, message, dead_fields);
     if (!stream_link_send(link, &out, ack_on_buried, message))
         stream_notify_result(link, message, false, "there is no memory for what is to be sent");
     stream_link_post(link);

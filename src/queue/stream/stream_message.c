@@ -170,7 +170,7 @@ enum stream_fit stream_fields_measure(const struct redis_reply *fields, size_t *
                                                                                : STREAM_FITS;
 }
 
-bool stream_message_is_epitaph(struct idem_bytes name) {
+bool stream_message_is_dead_field(struct idem_bytes name) {
     size_t len = strlen(QUEUE_DEAD_PREFIX);
 
     return name.len >= len && memcmp(name.at, QUEUE_DEAD_PREFIX, len) == 0;
@@ -186,7 +186,7 @@ static size_t message_find_body(const struct stream_message *message, const char
 
         if (idem_is_word(at->at, at->len, name))
             return i;
-        if (!stream_message_is_epitaph(*at)) {
+        if (!stream_message_is_dead_field(*at)) {
             own++;
             last = i;
         }

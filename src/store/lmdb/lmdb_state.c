@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "store/lmdb/lmdb_directory.h"
@@ -168,9 +169,8 @@ int lmdb_clock_id(char out[LMDB_BOOT_LEN + 1], struct idem_error *err) {
    moves to the next line in both cases. */
 static char *state_take_line(char **text, const char *name) {
     char *line = strsep(text, "\n");
-    size_t len = strlen(name);
 
-    return line != NULL && strncmp(line, name, len) == 0 ? line + len : NULL;
+    return line != NULL && idem_text_begins(line, name) ? line + strlen(name) : NULL;
 }
 
 static int state_damaged(const struct lmdb_env *env, struct idem_error *err) {

@@ -65,7 +65,7 @@ static bool store_node_is_idle(const struct redis_store *store, const struct red
     if (node->conn.pending_n > 0 || node->conn.gone != NULL || node->wake.gone != NULL)
         return false;
     for (struct remote_op *op = store->remote.ops; op != NULL; op = op->next)
-        if (redis_job_of(op)->at == node)
+        if (redis_job_of(op)->target == node)
             return false;
     return true;
 }
@@ -234,8 +234,8 @@ bool redis_cluster_is_mapped(const struct redis_store *store) {
 }
 
 struct redis_node *redis_cluster_route(struct redis_store *store, struct redis_job *job) {
-    if (job->at != NULL)
-        return job->at;
+    if (job->target != NULL)
+        return job->target;
     if (store->config.kind != REDIS_CLUSTER)
         return store->nodes;
     if (store->slots[job->slot] == NULL)
@@ -291,15 +291,15 @@ bool redis_cluster_redirect(struct redis_job *job, const struct redis_reply *rep
     struct idem_host_name host = {0};
     unsigned slot;
 
-    job->at = NULL;
+    job->target = NULL;
     if (redis_reply_is(reply, "MOVED")) {
         if (!redis_cluster_take_moved(store, reply, asked, &slot))
             return false;
     } else {
         if (store->cluster == NULL || !reply_read_target(reply, asked, &host, &slot))
             return false;
-        job->at = store_get_node(store, &host);
-        if (job->at == NULL)
+        job->target = store_get_node(store, &host);
+        if (job->target == NULL)
             return false;
         job->asking = true;
     }

@@ -171,7 +171,7 @@ static void command_finish_times(const struct idem_finish_in *in, int64_t *ret_l
 
 /* Adds the head of a first attempt's record while it runs, and the head when it is done. The
    script replaces one by the other. Empty if the finish is of another kind. */
-static void job_put_heads(struct redis_job *job, const struct idem_finish_in *in) {
+static void job_put_record_heads(struct redis_job *job, const struct idem_finish_in *in) {
     struct idem_buffer heads = {0};
     struct idem_record record = {.state = IDEM_RUNNING, .attempt = 1, .tries = 1};
 
@@ -206,7 +206,7 @@ static void job_write_finish(struct redis_job *job) {
     job_put_bytes(job, in->reason);
     job_put_bytes(job, in->result);
     job_put_life(job, life);
-    job_put_heads(job, in);
+    job_put_record_heads(job, in);
 }
 
 static void job_write_issue(struct redis_job *job) {

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "store/redis/redis_connection.h"
 #include "store/store_url.h"
@@ -154,7 +155,7 @@ int redis_config_read(const struct idem_url *url, struct redis_config *ret,
         .kind = strstr(url->scheme, "+sentinel") != NULL  ? REDIS_SENTINEL
                 : strstr(url->scheme, "+cluster") != NULL ? REDIS_CLUSTER
                                                           : REDIS_STANDALONE,
-        .tls = strncmp(url->scheme, "rediss", 6) == 0,
+        .tls = idem_text_begins(url->scheme, "rediss"),
         .tls_verify = true,
         .sentinel_grace_ms = 3000,
         .connect_timeout_ms = 5000,

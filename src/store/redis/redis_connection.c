@@ -285,8 +285,8 @@ bool redis_conn_send(struct redis_conn *conn, const char *bytes, size_t len, red
         return false;
     idem_buffer_put(&conn->out, bytes, len);
     if (conn->state == REDIS_CONN_READY && conn->pending_n == 1) {
-        conn->heard = idem_loop_now();
-        if (conn->timer.link == NULL) /* a running timer rechecks `heard` */
+        conn->last_read = idem_loop_now();
+        if (conn->timer.link == NULL) /* a running timer rechecks `last_read` */
             idem_timer_set(conn->loop, &conn->timer, conn->config->timeout_ms);
     }
     return true;
@@ -409,7 +409,7 @@ static void connection_read(struct redis_conn *conn) {
                             n == 0 ? "the server closed it" : strerror(errno));
             return;
         }
-        conn->heard = idem_loop_now();
+        conn->last_read = idem_loop_now();
         if (conn->tls != NULL ? !connection_take_cipher(conn, buf, (size_t)n)
                               : !connection_take_plain(conn, buf, (size_t)n))
             return;
@@ -600,14 +600,14 @@ void redis_conn_pump(struct redis_conn *conn) {
 /* The timer fired. If unread bytes have arrived, the server was in time: true, and no failure. */
 static bool connection_is_heard(struct redis_conn *conn) {
     enum redis_conn_state state = conn->state;
-    int64_t heard = conn->heard;
+    int64_t last_read = conn->last_read;
     struct watcher watcher;
 
     connection_watch_begin(conn, &watcher);
     redis_conn_pump(conn);
     if (connection_watch_end(conn, &watcher))
         return true;
-    if (conn->state == state && conn->heard == heard)
+    if (conn->state == state && conn->last_read == last_read)
         return false;
     if (conn->state > REDIS_CONN_RESOLVING && conn->state < REDIS_CONN_READY)
         idem_timer_set(conn->loop, &conn->timer, GRACE_MS);
@@ -624,7 +624,7 @@ static void connection_timer_fire(struct idem_timer *timer) {
     }
     if (connection_is_heard(conn))
         return;
-    silent = idem_loop_now() - conn->heard;
+    silent = idem_loop_now() - conn->last_read;
     if (conn->state == REDIS_CONN_CONNECTING && conn->address_at + 1 < conn->addresses_n) {
         connection_try_next(conn, ETIMEDOUT);
     } else if (conn->state != REDIS_CONN_READY) {
@@ -682,7 +682,7 @@ bool redis_conn_is_made(const struct redis_conn *conn) {
 void redis_conn_ready(struct redis_conn *conn) {
     connection_set_state(conn, REDIS_CONN_READY);
     conn->why[0] = '\0';
-    conn->heard = conn->ready_since = idem_loop_now();
+    conn->last_read = conn->ready_since = idem_loop_now();
     if (conn->pending_n > 0)
         idem_timer_set(conn->loop, &conn->timer, conn->config->timeout_ms);
     else

@@ -209,7 +209,7 @@ struct redis_conn {
     size_t out_at, cipher_at;
     struct redis_pending *pending; /* a ring of `pending_size`, a power of two */
     size_t pending_size, pending_first, pending_n;
-    int64_t heard;       /* when bytes arrived last, or the oldest pending command was sent */
+    int64_t last_read;   /* when bytes arrived last, or the oldest pending command was sent */
     unsigned tries;      /* since the last steady connection */
     int64_t ready_since; /* 0: not ready */
     bool silent;         /* closed because no reply arrived in time */

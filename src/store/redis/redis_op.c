@@ -90,7 +90,7 @@ int redis_job_begin(struct remote_op *op) {
     if (job->scan != NULL)
         job->command.len = 0;
     else
-        job->at = NULL;
+        job->target = NULL;
     if (remote_op_is_keyed(op) && job->store->config.kind == REDIS_CLUSTER)
         job->slot = redis_cluster_slot(name, redis_name(&op->copy.key, name));
     return 0;
@@ -319,7 +319,7 @@ static bool job_again(struct redis_job *job, struct redis_conn *conn,
         return true;
     }
     if (redis_reply_is(reply, "MOVED") || redis_reply_is(reply, "ASK")) {
-        job->at = job->scan != NULL ? job->at : NULL;
+        job->target = job->scan != NULL ? job->target : NULL;
         if (!redis_cluster_redirect(job, reply))
             return false;
         /* Two servers that redirect to each other do not agree yet: give them time. */

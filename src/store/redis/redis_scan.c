@@ -411,7 +411,7 @@ static const struct redis_node *job_current_server(struct redis_job *job) {
 
     if (!scan->one_slot) {
         job->asking = false;
-        job->at = scan->step == STEP_EVENTS ? NULL : job_next_server(job);
+        job->target = scan->step == STEP_EVENTS ? NULL : job_next_server(job);
     }
     job->slot = scan->one_slot ? scan->slot
                                : redis_cluster_slot(REDIS_EVENTS_NAME, strlen(REDIS_EVENTS_NAME));

@@ -180,7 +180,7 @@ struct redis_sentinel {
     unsigned rounds;
     unsigned rounds_unheard; /* since one was heard */
     int64_t asked_at;        /* the time of the last round */
-    int64_t heard;           /* when a sentinel whose events arrive last named the master */
+    int64_t heard_at;        /* when a sentinel whose events arrive last named the master */
     uint64_t epoch;          /* of the view in use */
     int64_t behind_since;    /* since when all views are older than that; 0: one is not */
     bool held;
@@ -387,7 +387,7 @@ static void sentinel_take_address(struct redis_conn *conn, void *data,
         sentinel_address(reply->items[0]->text, reply->items[0]->len, reply->items[1]->text,
                          reply->items[1]->len, &host)) {
         if (sentinel_peer_is_subscribed(peer)) {
-            sentinel->heard = idem_loop_now();
+            sentinel->heard_at = idem_loop_now();
             sentinel->rounds_unheard = 0;
         }
         if (peer->events_at_ask !=
@@ -785,7 +785,7 @@ bool redis_sentinel_is_silent(const struct redis_store *store) {
     const struct redis_sentinel *sentinel = store->sentinel;
 
     return sentinel != NULL && sentinel->rounds_unheard > 1 &&
-           idem_loop_now() - sentinel->heard > store->config.sentinel_grace_ms;
+           idem_loop_now() - sentinel->heard_at > store->config.sentinel_grace_ms;
 }
 
 int redis_sentinel_new(struct redis_store *store, struct idem_error *err) {
@@ -795,7 +795,7 @@ int redis_sentinel_new(struct redis_store *store, struct idem_error *err) {
         return idem_error_set(err, IDEM_E_NOMEM, "no memory for a store");
     sentinel->store = store;
     sentinel->timer.fire = sentinel_fire_round;
-    sentinel->heard = idem_loop_now();
+    sentinel->heard_at = idem_loop_now();
     store->sentinel = sentinel;
     for (size_t i = 0; i < store->config.hosts_n; i++)
         sentinel_add_peer(sentinel, &store->config.hosts[i], true, "");

@@ -66,7 +66,7 @@ struct redis_job {
     bool asking;                /* CLUSTER: send ASKING before it */
     unsigned redirects, reloads;
     uint16_t slot;
-    struct redis_node *at;     /* CLUSTER: the target of a redirection; NULL: by slot */
+    struct redis_node *target; /* CLUSTER: the node of a redirection or a scan; NULL: by slot */
     struct redis_reply *first; /* first of two replies */
     struct redis_reply *last;  /* the reply, while it waits for replicas */
     struct redis_scan *scan;
@@ -234,8 +234,8 @@ struct redis_node *redis_cluster_route(struct redis_store *store, struct redis_j
 /* Handles MOVED from the server `asked`: corrects the map, and requests a new one. */
 bool redis_cluster_take_moved(struct redis_store *store, const struct redis_reply *reply,
                               const char *asked, unsigned *ret_slot);
-/* Handles a redirection: true if the job is to be sent again (job->at and job->asking have the
-   target). */
+/* Handles a redirection: true if the job is to be sent again (job->target and job->asking have
+   the target). */
 bool redis_cluster_redirect(struct redis_job *job, const struct redis_reply *reply);
 
 #endif

@@ -250,7 +250,7 @@ static void connection_arm_timer(struct sql_connection *connection) {
 
     if (connection->pending_n == 0 || connection->timer.link != NULL)
         return;
-    left = connection->heard + connection->store->config.timeout_ms - idem_loop_now();
+    left = connection->last_read + connection->store->config.timeout_ms - idem_loop_now();
     idem_timer_set(connection_loop(connection), &connection->timer, left > 0 ? left : 0);
 }
 
@@ -275,7 +275,7 @@ static void connection_check_silence(struct sql_connection *connection) {
     connection_pump(connection, IDEM_READ | IDEM_WRITE); /* this host may have been suspended */
     if (connection->state != SQL_CONNECTION_READY || connection->pending_n == 0)
         return;
-    if (connection->heard + store->config.timeout_ms > idem_loop_now()) {
+    if (connection->last_read + store->config.timeout_ms > idem_loop_now()) {
         connection_arm_timer(connection);
         return;
     }
@@ -331,7 +331,7 @@ bool sql_connection_send(struct sql_connection *connection, enum sql_statement s
         !connection->store->engine->send(connection->native, statement, values, n))
         return false;
     if (connection->pending_n == 0)
-        connection->heard = idem_loop_now();
+        connection->last_read = idem_loop_now();
     connection->pending[at] = (struct sql_pending){take, data};
     connection->pending_n++;
     connection_arm_timer(connection);
@@ -359,7 +359,7 @@ static bool connection_deliver(struct sql_connection *connection, struct sql_ans
         connection->past = connection->session;
     if (answer->trouble == SQL_ELSEWHERE)
         snprintf(connection->leaving, sizeof(connection->leaving), "%s", answer->text);
-    connection->heard = connection->answered = idem_loop_now();
+    connection->last_read = connection->answered = idem_loop_now();
     connection->store->silent = false;
     connection->delivery = &delivery;
     next.take(connection, next.data, broken ? NULL : answer);

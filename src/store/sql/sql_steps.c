@@ -12,7 +12,8 @@
 
 /*
  * The values that each statement takes and returns, the same for every engine. Values are in the
- * order of the unnumbered placeholders; a value that occurs twice in such a text is passed twice.
+ * order of MySQL's placeholders (?), so a value that occurs twice in its text is passed twice.
+ * PostgreSQL numbers its placeholders ($1).
  */
 
 /* revision, format, state, flags, attempt, tries, owner, definition, fingerprint, bind, lease_end,

@@ -51,7 +51,7 @@ struct sql_connection {
     struct sql_pending *pending; /* a ring */
     size_t pending_first, pending_n;
     size_t operations_n; /* the share of operations in pending_n */
-    int64_t heard;       /* the time of the last response, or when the oldest statement was sent */
+    int64_t last_read;   /* the time of the last response, or when the oldest statement was sent */
     int64_t answered;    /* the time of the last response; 0: never */
     struct sql_delivery *delivery;
     char leaving[300];        /* the reason why nothing more is sent; "": sending goes on */

@@ -17,7 +17,7 @@ static struct proxy proxy;
 
 #define NEVER_MS 3600000
 
-static const struct queue_epitaph epitaph = {.verdict = "dead", .attempts = 1};
+static const struct queue_dead_fields dead_fields = {.verdict = "dead", .attempts = 1};
 
 /* basic.ack and basic.publish, as they begin. */
 static const unsigned char ack_method[] = {0, 60, 0, 80}, publish_method[] = {0, 60, 0, 40};
@@ -129,10 +129,10 @@ TEST(a_copy_that_is_cut_in_the_middle_is_not_taken_and_can_be_sent_again) {
     proxy.cut_at_len = sizeof(publish_method);
     proxy.cut_behind = 9;
     proxy.cut_at = publish_method;
-    CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(!test_consumer_bury(&consumer, 0, &dead_fields));
     CHECK_HAS(consumer.why, "it may be there");
     CHECK_INT(consumer.gone_n, 0); /* the other connection continues */
-    TEST_CONSUMER_UNTIL(&consumer, test_consumer_bury(&consumer, 0, &epitaph));
+    TEST_CONSUMER_UNTIL(&consumer, test_consumer_bury(&consumer, 0, &dead_fields));
     CHECK_INT(client_count(&client, "mid-copy.dead"), 1);
     test_consumer_ack(&consumer, 0);
     finish();
@@ -144,17 +144,17 @@ TEST(a_server_that_knows_us_by_another_name_gets_copies_without_it) {
     proxy.from = "\x04" SERVER_USER;
     proxy.to = "\x04"
                "IDEM";
-    CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(!test_consumer_bury(&consumer, 0, &dead_fields));
     CHECK_HAS(consumer.why, "user_id");
-    TEST_CONSUMER_UNTIL(&consumer, test_consumer_bury(&consumer, 0, &epitaph));
+    TEST_CONSUMER_UNTIL(&consumer, test_consumer_bury(&consumer, 0, &dead_fields));
     finish();
 }
 
 TEST(a_copy_whose_confirm_is_lost_is_not_taken_and_may_be_there) {
     start("mid-confirm", 1);
-    CHECK(test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(test_consumer_bury(&consumer, 0, &dead_fields));
     proxy.cut_after = 3; /* the server's next frame is the confirm */
-    CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(!test_consumer_bury(&consumer, 0, &dead_fields));
     CHECK_HAS(consumer.why, "it may be there");
     client_wait_count(&client, "mid-confirm.dead", 2);
     finish();
@@ -162,7 +162,7 @@ TEST(a_copy_whose_confirm_is_lost_is_not_taken_and_may_be_there) {
 
 TEST(a_delay_whose_original_is_gone_is_over_when_its_copy_is_confirmed) {
     start("half", 1);
-    CHECK(test_consumer_bury(&consumer, 0, &epitaph)); /* the connection for copies exists */
+    CHECK(test_consumer_bury(&consumer, 0, &dead_fields)); /* the connection for copies exists */
     proxy.cut_at_len = sizeof(ack_method);
     proxy.cut_behind = 2;
     proxy.cut_at = ack_method;
@@ -368,7 +368,7 @@ TEST_ALONE(a_link_to_a_server_that_stands_still_is_closed_in_time) {
     unsigned met;
 
     start("still", 3);
-    CHECK(test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(test_consumer_bury(&consumer, 0, &dead_fields));
     farm_pause(&farm);
     test_consumer_ack(&consumer, 0);
     test_consumer_close(&consumer);
@@ -394,17 +394,17 @@ TEST_ALONE(a_connection_that_the_server_closes_is_made_again_and_says_why) {
 
 TEST_ALONE(a_server_that_takes_no_more_is_waited_for) {
     start("blocked", 2);
-    CHECK(test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(test_consumer_bury(&consumer, 0, &dead_fields));
     /* The alarm is raised a moment later. Connections know of it when it is listed. */
     farm_eval(&farm, "vm_memory_monitor:set_vm_memory_high_watermark(0.00001), "
                      "(fun Wait() -> rabbit_alarm:get_alarms() =/= [] orelse "
                      "begin timer:sleep(20), Wait() end end)()"); /* sleep: the step of a poll */
-    queue_broker_amqp.bury(consumer.link, consumer.got[0].message, &epitaph, test_consumer_told,
+    queue_broker_amqp.bury(consumer.link, consumer.got[0].message, &dead_fields, test_consumer_told,
                            &consumer);
     test_consumer_wait_line(&consumer, "takes no messages now");
     CHECK_HAS(consumer.log, "memory");
     CHECK(consumer.ready); /* messages come all the same */
-    queue_broker_amqp.bury(consumer.link, consumer.got[1].message, &epitaph, test_consumer_told,
+    queue_broker_amqp.bury(consumer.link, consumer.got[1].message, &dead_fields, test_consumer_told,
                            &consumer);
     test_consumer_idle(&consumer, 300); /* sleep: no more messages come */
     CHECK_INT(consumer.told_n, 1);
@@ -520,7 +520,7 @@ TEST_ALONE(
     test_consumer_wait_gone(&consumer, 3);
     test_consumer_wait_gone(&other, 3);
     TEST_CONSUMER_UNTIL(&consumer, !consumer.ready);
-    CHECK(!test_consumer_bury(&consumer, 2, &epitaph));
+    CHECK(!test_consumer_bury(&consumer, 2, &dead_fields));
     CHECK_HAS(consumer.why, "there is no connection");
     CHECK_STR(test_consumer_body(&consumer, 2), "m2"); /* readable until it is given back */
     CHECK(test_consumer_delay(&consumer, 2, 250));     /* the message comes again by itself */

@@ -16,12 +16,12 @@ static struct farm farm;
 static struct client client;
 static struct test_consumer consumer;
 
-static const struct queue_epitaph epitaph = {.verdict = "dead",
-                                             .reason = "exit \x01 status",
-                                             .attempts = 5,
-                                             .status = 70,
-                                             .prefix = "shop/",
-                                             .hash = "0123abcd"};
+static const struct queue_dead_fields dead_fields = {.verdict = "dead",
+                                                     .reason = "exit \x01 status",
+                                                     .attempts = 5,
+                                                     .status = 70,
+                                                     .prefix = "shop/",
+                                                     .hash = "0123abcd"};
 
 /* A queue with `n` messages, of which the consumer has the first. */
 static void start(const char *queue, bool quorum, const char *body) {
@@ -209,12 +209,12 @@ TEST(a_dead_letter_says_why_and_where_from) {
     publish_rich("shop", "bury", "nowhere");
     test_consumer_start(&consumer, farm_url(farm.server.port, ""), "bury");
     test_consumer_wait(&consumer, 1);
-    CHECK(test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(test_consumer_bury(&consumer, 0, &dead_fields));
     CHECK_INT(client_count(&client, "bury.dead"), 1);
     CHECK(test_consumer_delay(&consumer, 0, 250)); /* the original was still out */
     test_consumer_wait(&consumer, 2);
     letter_check("bury", "bury.dead");
-    CHECK(test_consumer_bury(&consumer, 1, &epitaph)); /* a copy gives the same letter */
+    CHECK(test_consumer_bury(&consumer, 1, &dead_fields)); /* a copy gives the same letter */
     letter_check("bury", "bury.dead");
     test_consumer_ack(&consumer, 1);
     client_wait_count(&client, "bury", 0);
@@ -231,7 +231,7 @@ TEST(dead_letters_go_where_they_were_told_to_as_it_is) {
     test_consumer_open(&consumer, &config);
     queue_broker_amqp.fetch(consumer.link, true);
     test_consumer_wait(&consumer, 1);
-    CHECK(test_consumer_bury(&consumer, 0, &(struct queue_epitaph){.verdict = "key"}));
+    CHECK(test_consumer_bury(&consumer, 0, &(struct queue_dead_fields){.verdict = "key"}));
     client_wait_count(&client, "graves", 1);
     finish();
 }
@@ -260,13 +260,13 @@ TEST(a_place_for_dead_letters_that_somebody_else_has_made_is_waited_for_once) {
     rabbit_settle_ms = 1500;
     began = idem_loop_now();
     for (size_t i = 0; i < 3; i++)
-        queue_broker_amqp.bury(consumer.link, consumer.got[i].message, &epitaph, test_consumer_told,
-                               &consumer);
+        queue_broker_amqp.bury(consumer.link, consumer.got[i].message, &dead_fields,
+                               test_consumer_told, &consumer);
     test_consumer_wait_told(&consumer, 3);
     CHECK(consumer.taken);
     CHECK(idem_loop_now() - began >= 1500);
     rabbit_settle_ms = 600000; /* the consumer does not wait again */
-    CHECK(test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(test_consumer_bury(&consumer, 0, &dead_fields));
     client_wait_count(&client, "young.dead", 4);
     bodies_check("young.dead", (const char *const[]){"one", "two", "three", "one", NULL});
     for (size_t i = 0; i < 3; i++)
@@ -283,13 +283,13 @@ TEST(dead_letters_without_a_place_are_kept_until_there_is_one) {
     test_consumer_open(&consumer, &config);
     queue_broker_amqp.fetch(consumer.link, true);
     test_consumer_wait(&consumer, 1);
-    CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(!test_consumer_bury(&consumer, 0, &dead_fields));
     CHECK_STR(consumer.why, "the queue homeless.dead: there is no such queue");
     CHECK_INT(client_count(&client, "homeless.dead"), -1);
     CHECK(!test_consumer_delay(&consumer, 0, 250));
     CHECK_HAS(consumer.why, "no queues for delays are declared here");
     client_declare(&client, "homeless.dead", true, NULL);
-    CHECK(test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(test_consumer_bury(&consumer, 0, &dead_fields));
     test_consumer_ack(&consumer, 0);
     finish();
 }
@@ -301,9 +301,9 @@ TEST(dead_letters_that_find_no_room_are_told) {
     start("crowded", false, "one");
     client_declare(&client, "crowded.dead", false, args);
     client_publish(&client, "crowded.dead", "first");
-    CHECK(!test_consumer_bury(&consumer, 0, &epitaph));
+    CHECK(!test_consumer_bury(&consumer, 0, &dead_fields));
     CHECK_STR(consumer.why, "the queue crowded.dead: it was refused: is the queue full?");
-    CHECK(!test_consumer_bury(&consumer, 0, &epitaph)); /* the connection stays open */
+    CHECK(!test_consumer_bury(&consumer, 0, &dead_fields)); /* the connection stays open */
     test_consumer_ack(&consumer, 0);
     finish();
 }
@@ -473,7 +473,7 @@ static void letters_make(const char *queue, int n) {
     test_consumer_start(&consumer, farm_url(farm.server.port, ""), queue);
     test_consumer_wait(&consumer, (size_t)n);
     for (int i = 0; i < n; i++)
-        CHECK(test_consumer_bury(&consumer, (size_t)i, &epitaph));
+        CHECK(test_consumer_bury(&consumer, (size_t)i, &dead_fields));
 }
 
 TEST(letters_that_were_looked_at_stay_in_their_order) {

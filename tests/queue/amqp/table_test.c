@@ -299,11 +299,12 @@ TEST(a_copy_carries_nothing_that_leads_it_astray) {
         .headers = {.num_entries = sizeof(e) / sizeof(e[0]), .entries = e},
     };
     struct rabbit_message *message = arrive(&p, "body");
-    struct queue_epitaph epitaph = {.verdict = "dead"};
+    struct queue_dead_fields dead_fields = {.verdict = "dead"};
     struct rabbit_copy copy;
 
     for (int purpose = RABBIT_FOR_LATER; purpose <= RABBIT_FOR_QUEUE; purpose++) {
-        CHECK(rabbit_copy_make(&copy, message, (enum rabbit_purpose)purpose, &epitaph, "us", 77));
+        CHECK(
+            rabbit_copy_make(&copy, message, (enum rabbit_purpose)purpose, &dead_fields, "us", 77));
         CHECK_INT(copy.properties._flags & AMQP_BASIC_EXPIRATION_FLAG, 0);
         CHECK_INT(copy.properties.delivery_mode, 2);
         CHECK(rabbit_is(copy.properties.user_id, "us"));
@@ -329,7 +330,7 @@ TEST(the_size_of_a_copy_is_known_before_it_is_sent) {
     amqp_table_entry_t e[] = {text("CC", "other"), text("mine", long_text)};
     amqp_basic_properties_t p = {._flags = AMQP_BASIC_HEADERS_FLAG,
                                  .headers = {.num_entries = 2, .entries = e}};
-    struct queue_epitaph epitaph = {
+    struct queue_dead_fields dead_fields = {
         .verdict = "dead", .reason = reason, .prefix = "p", .hash = "h"};
     struct rabbit_message *message;
     struct rabbit_copy copy;
@@ -339,7 +340,7 @@ TEST(the_size_of_a_copy_is_known_before_it_is_sent) {
     memset(long_text, 'l', sizeof(long_text) - 1);
     e[1] = text("mine", long_text);
     message = arrive(&p, "");
-    CHECK(rabbit_copy_make(&copy, message, RABBIT_FOR_DEAD, &epitaph, "us", UINT32_MAX));
+    CHECK(rabbit_copy_make(&copy, message, RABBIT_FOR_DEAD, &dead_fields, "us", UINT32_MAX));
     len = amqp_encode_properties(AMQP_BASIC_CLASS, &copy.properties,
                                  (amqp_bytes_t){.bytes = encoded, .len = sizeof(encoded)});
     CHECK(len > 6000);

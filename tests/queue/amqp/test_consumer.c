@@ -187,10 +187,11 @@ bool test_consumer_delay(struct test_consumer *h, size_t i, int64_t ms) {
     return h->taken;
 }
 
-bool test_consumer_bury(struct test_consumer *h, size_t i, const struct queue_epitaph *epitaph) {
+bool test_consumer_bury(struct test_consumer *h, size_t i,
+                        const struct queue_dead_fields *dead_fields) {
     size_t before = h->told_n;
 
-    queue_broker_amqp.bury(h->link, h->got[i].message, epitaph, test_consumer_told, h);
+    queue_broker_amqp.bury(h->link, h->got[i].message, dead_fields, test_consumer_told, h);
     test_consumer_wait_told(h, before + 1);
     return h->taken;
 }

@@ -49,7 +49,8 @@ void test_consumer_ack(struct test_consumer *h, size_t i);
 void test_consumer_giveback(struct test_consumer *h, size_t i);
 /* Both wait for the result and return it; the reason is in `why`. */
 bool test_consumer_delay(struct test_consumer *h, size_t i, int64_t ms);
-bool test_consumer_bury(struct test_consumer *h, size_t i, const struct queue_epitaph *epitaph);
+bool test_consumer_bury(struct test_consumer *h, size_t i,
+                        const struct queue_dead_fields *dead_fields);
 /* The same without waiting. */
 void test_consumer_delay_begin(struct test_consumer *h, size_t i, int64_t ms);
 queue_done_fn test_consumer_told; /* the callback for both; data: the consumer */

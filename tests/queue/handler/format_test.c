@@ -282,7 +282,7 @@ static char *question(const struct queue_message *message, const void *key, size
         .attempt = 2,
     };
     size_t len = 0;
-    char *line = handler_question(&work, 9, &len), *text = calloc(1, len + 1);
+    char *line = handler_request_line(&work, 9, &len), *text = calloc(1, len + 1);
 
     CHECK(line != NULL && text != NULL);
     memcpy(text, line, len);

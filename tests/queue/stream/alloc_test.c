@@ -71,12 +71,12 @@ static void turn_until(const unsigned *count, unsigned n) {
 }
 
 static void bury(void) {
-    static const struct queue_epitaph epitaph = {.verdict = "dead", .reason = "x"};
+    static const struct queue_dead_fields dead_fields = {.verdict = "dead", .reason = "x"};
 
     do { /* the test's time limit ends it */
         unsigned before = on.told;
 
-        queue_broker_stream.bury(on.link, on.message, &epitaph, on_told, NULL);
+        queue_broker_stream.bury(on.link, on.message, &dead_fields, on_told, NULL);
         turn_until(&on.told, before + 1);
         CHECK_INT(host_turn(&on.host, 10), 0);
     } while (!on.taken);

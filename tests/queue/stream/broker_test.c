@@ -493,7 +493,7 @@ TEST(a_second_process_of_the_same_name_is_told) {
 
 /* Burials. */
 
-static const struct queue_epitaph epitaph = {
+static const struct queue_dead_fields dead_fields = {
     .verdict = "dead",
     .reason = "exit status 1",
     .attempts = 5,
@@ -521,7 +521,7 @@ TEST(a_dead_letter_has_all_fields_and_says_why_it_is_one) {
     say("XADD", "q", "1-1", "body", "hi", "x", "1", "idem-verdict", "old", NULL);
     test_consumer_open_as(&t, "me");
     test_consumer_until(&t, 1);
-    CHECK(test_consumer_bury(&t, 0, &epitaph));
+    CHECK(test_consumer_bury(&t, 0, &dead_fields));
     CHECK_INT(pending("me"), 1);
     test_consumer_ack(&t, 0);
     pending_until(&t, "", 0);
@@ -540,14 +540,14 @@ TEST(a_burial_that_the_server_refuses_is_not_taken_and_says_why) {
     add("m");
     test_consumer_open(&t, &(struct queue_config){.dead_letter = "graves"});
     test_consumer_until(&t, 1);
-    CHECK(!test_consumer_bury(&t, 0, &epitaph));
+    CHECK(!test_consumer_bury(&t, 0, &dead_fields));
     CHECK_HAS(t.why, "no stream");
     say("DEL", "graves", NULL);
     say("CONFIG", "SET", "maxmemory", "1", NULL);
-    CHECK(!test_consumer_bury(&t, 0, &epitaph));
+    CHECK(!test_consumer_bury(&t, 0, &dead_fields));
     CHECK_HAS(t.why, "maxmemory");
     say("CONFIG", "SET", "maxmemory", "0", NULL);
-    CHECK(test_consumer_bury(&t, 0, &epitaph));
+    CHECK(test_consumer_bury(&t, 0, &dead_fields));
     CHECK_STR(say("XLEN", "graves", NULL), ":1\r\n");
     test_consumer_ack(&t, 0);
     pending_until(&t, "", 0);

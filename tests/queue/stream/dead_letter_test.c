@@ -78,7 +78,7 @@ TEST(letters_are_read_in_order_and_reading_takes_nothing_away) {
 }
 
 TEST(a_letter_that_is_requeued_is_as_it_was_and_then_removed) {
-    static const struct queue_epitaph epitaph = {
+    static const struct queue_dead_fields dead_fields = {
         .verdict = "dead", .reason = "no", .attempts = 5, .status = 1, .prefix = "p:", .hash = "h"};
     struct idem_error err = {0};
     struct queue_dead *dead;
@@ -89,7 +89,7 @@ TEST(a_letter_that_is_requeued_is_as_it_was_and_then_removed) {
     say("XADD", "q", "*", "body", "x", "header", "y", NULL);
     test_consumer_open_as(&t, "me");
     test_consumer_until(&t, 1);
-    CHECK(test_consumer_bury(&t, 0, &epitaph));
+    CHECK(test_consumer_bury(&t, 0, &dead_fields));
     test_consumer_ack(&t, 0);
     dead = dead_open("q.dead");
     CHECK_INT(broker->requeue(dead, NULL, &err),

@@ -218,7 +218,7 @@ TEST(entries_of_an_answer_that_never_came_are_found_as_our_own) {
 }
 
 TEST(a_burial_whose_answer_is_lost_is_not_taken) {
-    static const struct queue_epitaph epitaph = {.verdict = "dead"};
+    static const struct queue_dead_fields dead_fields = {.verdict = "dead"};
     unsigned before;
     struct test_consumer t;
 
@@ -227,14 +227,14 @@ TEST(a_burial_whose_answer_is_lost_is_not_taken) {
     test_consumer_open_proxied(&t, "me", PATIENT, LONG_LEASE);
     test_consumer_until(&t, 1);
     proxy.deaf_at = "XADD";
-    before = test_consumer_bury_begin(&t, 0, &epitaph);
+    before = test_consumer_bury_begin(&t, 0, &dead_fields);
     WAIT_BY(test_consumer_turn(&t, 10), proxy.deaf_at == NULL);
     loop_clock_forward(PATIENT_MS);
     CHECK(!test_consumer_told(&t, before));
     CHECK_HAS(t.why, "connection was lost");
-    CHECK(!test_consumer_bury(&t, 0, &epitaph));
+    CHECK(!test_consumer_bury(&t, 0, &dead_fields));
     CHECK_HAS(t.why, "no connection");
-    while (!test_consumer_bury(&t, 0, &epitaph))
+    while (!test_consumer_bury(&t, 0, &dead_fields))
         test_consumer_turn(&t, 20);
     test_consumer_close(&t);
     proxy_stop(&proxy);
@@ -480,7 +480,7 @@ TEST(a_user_who_may_not_is_told_so) {
 
 /* The rights that stream.h lists. */
 TEST(a_user_who_may_what_is_needed_can_do_everything) {
-    static const struct queue_epitaph epitaph = {.verdict = "dead"};
+    static const struct queue_dead_fields dead_fields = {.verdict = "dead"};
     struct idem_error err = {0};
     struct queue_letter letter;
     struct queue_dead *dead = NULL;
@@ -503,7 +503,7 @@ TEST(a_user_who_may_what_is_needed_can_do_everything) {
     test_consumer_until(&t, 5);
     test_consumer_give(&t, 2);
     test_consumer_until(&t, 6);
-    CHECK(test_consumer_bury(&t, 3, &epitaph));
+    CHECK(test_consumer_bury(&t, 3, &dead_fields));
     queue_broker_stream.fetch(t.link, false);
     test_consumer_ack(&t, 0);
     for (size_t i = 3; i < 6; i++)

@@ -65,7 +65,7 @@ static const char *has_bytes(const char *answer, const char *bytes, size_t len) 
 }
 
 TEST(names_and_values_hold_every_byte_and_go_to_the_dead_as_they_are) {
-    static const struct queue_epitaph epitaph = {.verdict = "dead"};
+    static const struct queue_dead_fields dead_fields = {.verdict = "dead"};
     struct idem_buffer out = adding(3);
     const struct stream_message *m;
     char all[256], odd[] = {'n', 0, '\r', '\n', (char)0xff};
@@ -94,7 +94,7 @@ TEST(names_and_values_hold_every_byte_and_go_to_the_dead_as_they_are) {
     CHECK(!m->base.headers[0].json);
     CHECK_INT(m->base.headers[1].name.len, 0);
     CHECK_INT(m->base.headers[1].value.len, 0);
-    CHECK(test_consumer_bury(&t, 0, &epitaph));
+    CHECK(test_consumer_bury(&t, 0, &dead_fields));
     answer = say("XRANGE", "q.dead", "-", "+", NULL);
     CHECK(has_bytes(answer, odd, sizeof(odd)) != NULL);
     answer = has_bytes(answer, all, sizeof(all));
@@ -118,7 +118,7 @@ static void big_add(size_t n, size_t len) {
 }
 
 TEST(large_messages_come_whole_and_are_buried_whole) {
-    static const struct queue_epitaph epitaph = {.verdict = "dead"};
+    static const struct queue_dead_fields dead_fields = {.verdict = "dead"};
     struct test_consumer t;
 
     server_begin_light();
@@ -130,7 +130,7 @@ TEST(large_messages_come_whole_and_are_buried_whole) {
     CHECK_INT(t.got[1]->headers_n, 3);
     for (size_t i = 0; i < 1 << 20; i += 4096)
         CHECK(t.got[1]->headers[2].value.at[i] == 'x');
-    CHECK(test_consumer_bury(&t, 1, &epitaph));
+    CHECK(test_consumer_bury(&t, 1, &dead_fields));
     CHECK(test_consumer_delay(&t, 1, 1));
     test_consumer_until(&t, 3);
     CHECK_INT(t.got[2]->body.len, 1 << 20);

@@ -29,7 +29,7 @@ static void open_one(size_t i) {
 }
 
 static void deal(struct test_consumer *t, size_t i) {
-    static const struct queue_epitaph epitaph = {.verdict = "dead"};
+    static const struct queue_dead_fields dead_fields = {.verdict = "dead"};
     unsigned m = (unsigned)strtoul(body_of(t, i) + 1, NULL, 10), what = dice(20);
 
     CHECK(m < MESSAGES);
@@ -41,7 +41,7 @@ static void deal(struct test_consumer *t, size_t i) {
         (void)test_consumer_delay(t, i, dice(300));
     } else if (what < 15) {
         test_consumer_give(t, i);
-    } else if (what < 16 && test_consumer_bury(t, i, &epitaph)) {
+    } else if (what < 16 && test_consumer_bury(t, i, &dead_fields)) {
         done[m]++;
         test_consumer_ack(t, i);
     } else {

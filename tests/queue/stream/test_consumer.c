@@ -258,18 +258,18 @@ bool test_consumer_delay(struct test_consumer *consumer, size_t i, int64_t ms) {
 }
 
 unsigned test_consumer_bury_begin(struct test_consumer *consumer, size_t i,
-                                  const struct queue_epitaph *epitaph) {
+                                  const struct queue_dead_fields *dead_fields) {
     unsigned before = consumer->told;
 
     consumer->calling = true;
-    queue_broker_stream.bury(consumer->link, consumer->got[i], epitaph, on_told, consumer);
+    queue_broker_stream.bury(consumer->link, consumer->got[i], dead_fields, on_told, consumer);
     consumer->calling = false;
     return before;
 }
 
 bool test_consumer_bury(struct test_consumer *consumer, size_t i,
-                        const struct queue_epitaph *epitaph) {
-    return test_consumer_told(consumer, test_consumer_bury_begin(consumer, i, epitaph));
+                        const struct queue_dead_fields *dead_fields) {
+    return test_consumer_told(consumer, test_consumer_bury_begin(consumer, i, dead_fields));
 }
 
 /* Messages. */

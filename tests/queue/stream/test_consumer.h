@@ -70,11 +70,11 @@ void test_consumer_extend(struct test_consumer *consumer, size_t i);
 /* Waits for the result: true if the broker accepted. */
 bool test_consumer_delay(struct test_consumer *consumer, size_t i, int64_t ms);
 bool test_consumer_bury(struct test_consumer *consumer, size_t i,
-                        const struct queue_epitaph *epitaph);
+                        const struct queue_dead_fields *dead_fields);
 /* The same in two steps: the request, and the wait for its result; pass the return value of the
  * first to the second. */
 unsigned test_consumer_bury_begin(struct test_consumer *consumer, size_t i,
-                                  const struct queue_epitaph *epitaph);
+                                  const struct queue_dead_fields *dead_fields);
 bool test_consumer_told(struct test_consumer *consumer, unsigned before);
 
 const char *body_of(const struct test_consumer *consumer, size_t i); /* as a text */

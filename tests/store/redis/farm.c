@@ -286,7 +286,7 @@ void farm_deaths_unnoticed(const struct farm *farm) {
 
 /* Each node meets each other node, so that none has to wait for gossip. */
 static void cluster_join(const struct farm *farm) {
-    char first[16], last[16], port[16];
+    char first[24], last[24], port[16]; /* first, last: any size_t */
 
     for (size_t i = 0; i < farm->servers_n; i++) {
         snprintf(first, sizeof(first), "%zu", i + 1);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "idem.h"
 #include "store/sql/postgres/postgres.h"
 #include "store/sql/sql_failure.h"
@@ -42,7 +43,7 @@ static const struct sql_failure failures[] = {
 const struct sql_failure *postgres_failure_find(const char *state) {
     const struct sql_failure *f = failures;
 
-    while (strncmp(f->state, state, strlen(f->state)) != 0)
+    while (!idem_text_begins(state, f->state))
         f++;
     return f;
 }

@@ -6,8 +6,8 @@
  * made. The second reports the outcome. A process that is killed in between leaves the first line,
  * so no change lacks a line.
  */
-#ifndef IDEM_CLI_RECORDS_AUDIT_FILE_H
-#define IDEM_CLI_RECORDS_AUDIT_FILE_H
+#ifndef IDEM_CLI_AUDIT_FILE_H
+#define IDEM_CLI_AUDIT_FILE_H
 
 #include "cli/cli.h"
 #include "core/audit.h"

@@ -2,7 +2,7 @@
  * Parses a schedule and computes planned times. Pure. Fails only on text that is not STEP[+OFFSET],
  * on a step that is not in whole seconds, and on an offset that is not less than its step.
  */
-#include "cli/run/run_schedule.h"
+#include "cli/schedule.h"
 
 #include <string.h>
 
@@ -13,8 +13,8 @@
 #define TTL_MARGIN_S 3600
 #define STEP_MAX_S (366 * 86400)
 
-static int run_schedule_seconds_parse(const char *text, size_t len, int64_t *ret,
-                                      struct idem_error *err) {
+static int schedule_seconds_parse(const char *text, size_t len, int64_t *ret,
+                                  struct idem_error *err) {
     int64_t ms = 0;
     int rc = idem_duration_parse(text, len, &ms, err);
 
@@ -33,9 +33,9 @@ int cli_schedule_parse(const char *text, struct cli_schedule *ret, struct idem_e
     struct cli_schedule got = {0, 0};
     int rc;
 
-    rc = run_schedule_seconds_parse(text, step_len, &got.step_s, err);
+    rc = schedule_seconds_parse(text, step_len, &got.step_s, err);
     if (rc == 0 && plus != NULL)
-        rc = run_schedule_seconds_parse(plus + 1, len - step_len - 1, &got.offset_s, err);
+        rc = schedule_seconds_parse(plus + 1, len - step_len - 1, &got.offset_s, err);
     if (rc < 0)
         return rc;
     if (got.step_s < 1 || got.step_s > STEP_MAX_S)

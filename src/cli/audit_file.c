@@ -3,7 +3,7 @@
  * The line that begins a change is on the disk before the change is made; the other lines are
  * flushed when the command ends. Fails if a line cannot be written: then no further change begins.
  */
-#include "cli/records/audit_file.h"
+#include "cli/audit_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/run/run_output.h"
 #include "store/store.h"
 
 /* A user's name, or the number of a user without a name. */

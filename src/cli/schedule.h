@@ -2,8 +2,8 @@
  * Schedules: `--at STEP[+OFFSET]` turns the store's time into the planned time
  * of a job, so that all machines that start it agree on its key. Pure.
  */
-#ifndef IDEM_CLI_RUN_RUN_SCHEDULE_H
-#define IDEM_CLI_RUN_RUN_SCHEDULE_H
+#ifndef IDEM_CLI_SCHEDULE_H
+#define IDEM_CLI_SCHEDULE_H
 
 #include "idem.h"
 

@@ -1,9 +1,8 @@
 /*
- * Shared bytes: counted references, and a result that no layer copies between the front door and
- * the store, however early its other owners leave.
+ * A result that no layer copies between the front door and the store, however early its other
+ * owners leave.
  */
 #include "base/shared_bytes.h"
-
 #include "core/claim.h"
 #include "loop/poll.h"
 #include "store/store.h"
@@ -19,36 +18,6 @@ static struct idem_shared_bytes *bytes_of(unsigned char what) {
     CHECK(bytes != NULL);
     memset(bytes->at, what, bytes->size);
     return bytes;
-}
-
-TEST(the_last_reference_frees) {
-    struct idem_shared_bytes *bytes = idem_shared_bytes_new(10);
-
-    CHECK(bytes != NULL && bytes->size == 10 && bytes->refs == 1);
-    memset(bytes->at, 'x', 10);
-    bytes = idem_shared_bytes_resize(bytes, 200000);
-    CHECK(bytes != NULL && bytes->size == 200000 && bytes->refs == 1);
-    CHECK(bytes->at[0] == 'x' && bytes->at[9] == 'x');
-    CHECK(idem_shared_bytes_ref(bytes) == bytes && bytes->refs == 2);
-    idem_shared_bytes_release(bytes);
-    CHECK(bytes->refs == 1);
-    idem_shared_bytes_release(bytes);
-    CHECK(idem_shared_bytes_ref(NULL) == NULL);
-    idem_shared_bytes_release(NULL);
-    CHECK(idem_shared_bytes_new(SIZE_MAX) == NULL);
-}
-
-TEST(bytes_hold_what_lies_inside_as_a_whole) {
-    struct idem_shared_bytes *bytes = idem_shared_bytes_new(10);
-
-    CHECK(bytes != NULL);
-    CHECK(idem_shared_bytes_hold(bytes, bytes->at, 10));
-    CHECK(idem_shared_bytes_hold(bytes, bytes->at + 10, 0));
-    CHECK(!idem_shared_bytes_hold(bytes, bytes->at + 1, 10));
-    CHECK(!idem_shared_bytes_hold(bytes, bytes->at - 1, 1));
-    CHECK(!idem_shared_bytes_hold(bytes, bytes->at, 11));
-    CHECK(!idem_shared_bytes_hold(NULL, bytes->at, 1));
-    idem_shared_bytes_release(bytes);
 }
 
 TEST(a_copy_of_an_operation_copies_its_strings_but_not_a_shared_result) {
