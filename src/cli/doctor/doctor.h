@@ -16,8 +16,7 @@
 #ifndef IDEM_CLI_DOCTOR_DOCTOR_H
 #define IDEM_CLI_DOCTOR_DOCTOR_H
 
-#include <sys/types.h>
-
+#include "base/user.h"
 #include "cli/cli.h"
 #include "store/store.h"
 
@@ -29,16 +28,9 @@ enum doctor_grade {
     DOCTOR_GRADES
 };
 
-/* The user of a store. */
-struct doctor_user {
-    const char *name;
-    uid_t uid;
-    gid_t gid;
-};
-
 struct doctor {
     const struct cli_values *values;
-    const struct doctor_user
+    const struct idem_user
         *user; /* the workers' user, if root runs nginx; NULL: the user who runs this */
     unsigned counts[DOCTOR_GRADES];
 };

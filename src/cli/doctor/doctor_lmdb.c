@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/units.h"
@@ -47,29 +45,6 @@ static bool doctor_lmdb_may_use(const char *directory) {
 
 static bool doctor_lmdb_may_make(const char *directory) {
     return access(directory, W_OK | X_OK) == 0;
-}
-
-/* The same for the user who will use the store. Root has every permission, so a child process that
-   becomes the workers' user makes the check. */
-static bool doctor_lmdb_user_may(const struct doctor *d, bool (*may)(const char *directory),
-                                 const char *directory) {
-    const struct doctor_user *user = d->user;
-    int status = 0;
-    pid_t pid;
-
-    if (user == NULL)
-        return may(directory);
-    pid = fork();
-    if (pid == 0)
-        _exit(initgroups(user->name, user->gid) == 0 && setgid(user->gid) == 0 &&
-                      setuid(user->uid) == 0 && may(directory)
-                  ? 0
-                  : errno);
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    if (pid > 0)
-        errno = WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
-    return pid > 0 && errno == 0;
 }
 
 /* File systems that are unsafe for a store. Numbers as in statfs(2). */
@@ -165,7 +140,7 @@ static bool doctor_lmdb_check_owner(struct doctor *d, const char *subject, const
     struct stat st;
     gid_t gid;
 
-    if (!doctor_lmdb_user_may(d, doctor_lmdb_may_use, path)) {
+    if (!idem_user_may(d->user, doctor_lmdb_may_use, path)) {
         doctor_lmdb_report_refusal(d, subject, directory);
         return false;
     }
@@ -275,7 +250,7 @@ bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *u
     snprintf(above, sizeof(above), "%s", url->rest);
     there = stat(path, &st) == 0;
     if (!there &&
-        (stat(dirname(above), &st) < 0 || !doctor_lmdb_user_may(d, doctor_lmdb_may_make, above))) {
+        (stat(dirname(above), &st) < 0 || !idem_user_may(d->user, doctor_lmdb_may_make, above))) {
         doctor_find(d, DOCTOR_BROKEN, subject, "folder",
                     "make the directory above it, for the user who runs the gateway",
                     "neither it nor a directory to make it in is there%s%s: %s",
