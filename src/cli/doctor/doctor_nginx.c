@@ -94,12 +94,32 @@ static bool doctor_nginx_is_authorization(const char *name) {
 /* True for a value that a client can claim for another user. A secret is no such value: a client
    cannot know another user's. */
 static bool doctor_nginx_is_claimable(const char *name) {
-    static const char *const claims[] = {"http_*", "arg_*", NULL},
-                             *const secrets[] = {"http_authorization", "http_cookie", "*token*",
-                                                 "*session*",          "*secret*",    "*api_key*",
-                                                 "*apikey*",           NULL};
+    static const char *const
+        claims[] = {"http_*", "arg_*", "cookie_*", NULL},
+        *const secrets[] = {"http_authorization", "http_cookie", "*token*", "*sess*", "*secret*",
+                            "*api_key*",          "*apikey*",    "*sid",    "*jwt*",  NULL};
 
     return nginx_name_fits(name, claims) && !nginx_name_fits(name, secrets);
+}
+
+/* nginx takes this name from the request; only auth_basic checks the password beside it. */
+static bool doctor_nginx_is_user(const char *name) {
+    static const char *const names[] = {"remote_user", NULL};
+
+    return nginx_name_fits(name, names);
+}
+
+static bool doctor_nginx_is_certificate(const char *name) {
+    static const char *const names[] = {"ssl_client_*", NULL};
+
+    return nginx_name_fits(name, names);
+}
+
+/* True if each client has shown the password of its user name. Under `satisfy any` a client from an
+   address that is allowed needs none. */
+static bool nginx_scope_proves_user(const struct nginx_scope *scope) {
+    return doctor_nginx_is_on(nginx_value(scope, AUTH_BASIC)) &&
+           (!nginx_scope_value_is(scope, SATISFY, "any") || nginx_access(scope) == ACCESS_UNSAID);
 }
 
 static void inspection_rules_examine(const struct inspection *inspection,
@@ -108,7 +128,10 @@ static void inspection_rules_examine(const struct inspection *inspection,
                *identity = nginx_value(scope, SCOPE) ?: "";
     bool off = enforce != NULL && (strcmp(enforce, "off") == 0 || strcmp(enforce, "0") == 0),
          chosen = enforce != NULL && nginx_names(scope, enforce, true, doctor_nginx_is_from_client),
-         claimable = nginx_names(scope, identity, false, doctor_nginx_is_claimable);
+         claimable = nginx_names(scope, identity, false, doctor_nginx_is_claimable),
+         unproven = nginx_names(scope, identity, false, doctor_nginx_is_user) &&
+                    !nginx_scope_proves_user(scope),
+         delegated = unproven && doctor_nginx_is_on(nginx_value(scope, AUTH_REQUEST));
     const struct doctor_rule rules[] = {
         {off, DOCTOR_UNSAFE, "enforce",
          "idem_enforce is off: verdicts are logged, and every request passes, each retry anew",
@@ -122,7 +145,8 @@ static void inspection_rules_examine(const struct inspection *inspection,
          DOCTOR_UNSAFE, "scope",
          "users are identified and idem_scope is none: a user who chooses the same key gets "
          "another user's response",
-         "idem_scope $remote_user, or another stable identity"},
+         "idem_scope with the identity that was checked: $remote_user under auth_basic, "
+         "$ssl_client_s_dn under ssl_verify_client"},
         {nginx_names(scope, identity, false, doctor_nginx_is_volatile), DOCTOR_UNSAFE, "scope",
          "idem_scope has a variable that is another with each request: no retry is ever recognised",
          "a stable identity: the user's id"},
@@ -133,9 +157,25 @@ static void inspection_rules_examine(const struct inspection *inspection,
         {claimable && !nginx_scope_is_restricted(scope), DOCTOR_UNSAFE, "scope",
          "idem_scope is a name that any client may send: a client that sends another's name and "
          "key gets that response",
-         "idem_scope $remote_user, or another identity that was checked; or let none in but the "
-         "proxy that sets it: allow ADDRESS; deny all"},
-        {claimable && nginx_scope_is_restricted(scope), DOCTOR_NOTE, "scope",
+         "an identity that was checked: $remote_user under auth_basic, $ssl_client_s_dn under "
+         "ssl_verify_client; or let none in but the proxy that sets it: allow ADDRESS; deny all"},
+        {unproven && !delegated && !nginx_scope_is_restricted(scope), DOCTOR_UNSAFE, "scope",
+         "idem_scope is $remote_user, and no auth_basic checks the password: a client can send "
+         "any name, and gets that user's response",
+         "auth_basic and auth_basic_user_file in this location; or another identity that was "
+         "checked"},
+        {delegated, DOCTOR_NOTE, "scope",
+         "idem_scope is $remote_user, and auth_request decides: the service behind it must check "
+         "the password of that name",
+         NULL},
+        {nginx_names(scope, identity, false, doctor_nginx_is_certificate) &&
+             nginx_scope_value_is(scope, VERIFY_CLIENT, "optional_no_ca"),
+         DOCTOR_UNSAFE, "scope",
+         "idem_scope is the client's certificate, and ssl_verify_client optional_no_ca checks "
+         "none: a client can make one with any name",
+         "ssl_verify_client on, or optional"},
+        {(claimable || (unproven && !delegated)) && nginx_scope_is_restricted(scope), DOCTOR_NOTE,
+         "scope",
          "idem_scope is a name that the proxy before this server sends: it must set the name "
          "itself, and drop the one that a client sends",
          NULL},
@@ -271,14 +311,14 @@ static void inspection_tree_examine(struct inspection *inspection, const struct 
 
 /* Finds the workers' user. False if it is the user who runs nginx: only root can change it. */
 static bool nginx_tree_workers_user(const struct nginx_tree *tree, const char *compiled,
-                                    struct doctor_user *ret) {
+                                    struct idem_user *ret) {
     const char *name = tree->user != NULL ? tree->user : compiled;
     struct passwd *user = geteuid() == 0 ? getpwnam(name) : NULL;
     struct group *group = getgrnam(tree->group != NULL ? tree->group : name); /* as nginx does */
 
     if (user == NULL)
         return false;
-    *ret = (struct doctor_user){name, user->pw_uid, group == NULL ? user->pw_gid : group->gr_gid};
+    *ret = (struct idem_user){name, user->pw_uid, group == NULL ? user->pw_gid : group->gr_gid};
     return true;
 }
 
@@ -297,7 +337,7 @@ static char *doctor_nginx_path_absolute(const char *given) {
 int doctor_nginx(struct doctor *d, const char *given) {
     struct inspection inspection = {.d = d};
     char *path = doctor_nginx_path_absolute(given), *text = NULL, compiled[NGINX_USER];
-    struct doctor_user user;
+    struct idem_user user;
     struct nginx_tree tree;
     int status = CLI_OK;
     size_t len = 0;

@@ -583,7 +583,7 @@ def a_scope_that_any_client_may_claim_is_unsafe(folder):
         return [f["grade"] for f in found if f["check"] == "scope"]
     basic = "auth_basic Shop; auth_basic_user_file /dev/null;"
     for rules in ("idem_scope $http_x_user;", "idem_scope 'u-${http_x_user}';", "set $u $http_x_user; idem_scope $u;",
-                  "idem_scope $arg_user;", "idem_scope $http_x_user; " + basic,
+                  "idem_scope $arg_user;", "idem_scope $cookie_user;", "idem_scope $http_x_user; " + basic,
                   "idem_scope $http_x_user; allow 10.0.0.1; deny all; satisfy any; " + basic,
                   "idem_scope $http_x_user; deny 10.0.0.1;"):
         check(one(rules) == ["unsafe"], rules)
@@ -591,19 +591,37 @@ def a_scope_that_any_client_may_claim_is_unsafe(folder):
     check(one("idem_scope $http_x_user;", server="allow 10.0.0.1; deny all;") == ["note"], "a proxy's, by the server")
     # A scope that cannot be guessed, a scope that was authenticated, and the result of a map.
     for rules in ("idem_scope $http_x_api_key;", "idem_scope $http_x_auth_token;", "idem_scope $cookie_session;",
-                  "idem_scope $remote_user; " + basic, "set $u $u$remote_user; idem_scope $u;"):
+                  "idem_scope $cookie_PHPSESSID;", "idem_scope $remote_user; " + basic, "set $u $u$remote_user; idem_scope $u; " + basic):
         check(one(rules) == [], rules)
     stores = f"idem_store lmdb:{folder}/store; idem_label $http_x_order;"
     check(one("idem_scope $known;", http=stores + " map $http_x_user $known { ann 1; default 2; }") == [], "a map")
 
 
 @test
+def a_user_name_that_no_password_proves_is_unsafe(folder):
+    nginx = Nginx(folder)
+
+    def one(rules, **options):
+        found = nginx.examine(f"{STATUS} location /x {{ idem replay; idem_prefix x:; {rules} {TO} }}", **options)
+        return [f["grade"] for f in found if f["check"] == "scope"]
+    basic = "auth_basic Shop; auth_basic_user_file /dev/null;"
+    for rules in ("idem_scope $remote_user;", "set $u $u$remote_user; idem_scope $u;", "idem_scope $remote_user; auth_basic off;",
+                  f"idem_scope $remote_user; allow 10.0.0.1; deny all; satisfy any; {basic}"):
+        check(one(rules) == ["unsafe"], rules)
+    check(one("idem_scope $ssl_client_s_dn;", server="ssl_verify_client optional_no_ca;") == ["unsafe"], "a certificate of its own")
+    check(one("idem_scope $remote_user;", server="auth_request /auth;") == ["note"], "the service must check it")
+    check(one("idem_scope $remote_user; allow 10.0.0.1; deny all;") == ["note"], "a proxy's")
+    check(one("idem_scope $remote_user;", server=basic) == [], "proven by the server's auth_basic")
+    check(one("idem_scope $remote_user; satisfy any; " + basic) == [], "there is no address to satisfy it")
+
+
+@test
 def the_examples_of_the_documents_have_a_scope_that_is_proven(folder):
     nginx, root = Nginx(folder), os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
-    for name in ("README.md", "README.zh-CN.md", "docs/http.md", "contrib/examples/nginx-shop.conf"):
+    for name in ("README.md", "README.zh-CN.md", "docs/http.md", "docs/sql.md", "contrib/examples/nginx-shop.conf"):
         with open(os.path.join(root, name), encoding="utf-8") as file:
-            guards = [rules for _, rules in re.findall(r"^( +)location /orders \{\n(.*?)^\1\}", file.read(), re.S | re.M)
-                      if "idem_scope" in rules and "$order_id" not in rules]  # the variable is not defined here
+            guards = [rules for _, rules in re.findall(r"^( +)location /(?:orders|payments) \{\n(.*?)^\1\}", file.read(), re.S | re.M)
+                      if re.search(r"auth_basic|deny +all", rules)]  # others have it in their server
         check(guards, f"{name} has none")
         for rules in guards:
             rules = re.sub(r"idem_store .*", "", rules)
