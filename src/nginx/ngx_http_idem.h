@@ -536,6 +536,7 @@ ngx_int_t ngx_http_idem_check_report(ngx_conf_t *cf, ngx_uint_t level,
     ngx_http_idem_loc_conf_t *conf, const char *fmt, ...);
 ngx_int_t ngx_http_idem_check(ngx_conf_t *cf, ngx_http_idem_location_t *guarded);
 void ngx_http_idem_check_signers(ngx_conf_t *cf, ngx_http_idem_main_conf_t *imcf);
+ngx_int_t ngx_http_idem_check_stores(ngx_cycle_t *cycle);
 ngx_uint_t ngx_http_idem_check_sends_twice(ngx_http_request_t *r);
 
 /* ctx.c */

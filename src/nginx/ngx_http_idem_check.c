@@ -4,8 +4,13 @@
  * reports them with the place of the guard.
  */
 
+#include <libgen.h>
+#include <pwd.h>
+
 #include "ngx_http_idem.h"
 #include "base/units.h"
+#include "base/url.h"
+#include "base/user.h"
 
 
 static ngx_str_t  ngx_http_idem_upstreams[] = {
@@ -452,4 +457,106 @@ ngx_http_idem_check_signers(ngx_conf_t *cf, ngx_http_idem_main_conf_t *imcf)
 {
     ngx_http_idem_check_windows(cf, imcf);
     ngx_http_idem_check_sequences(cf, imcf);
+}
+
+
+static bool
+ngx_http_idem_check_may_use(const char *path)
+{
+    return access(path, R_OK|W_OK|X_OK) == 0;
+}
+
+
+static bool
+ngx_http_idem_check_may_make(const char *path)
+{
+    return access(path, W_OK|X_OK) == 0;
+}
+
+
+/* True if the user can open the directory of a store, or make it. */
+
+static ngx_uint_t
+ngx_http_idem_check_directory(const struct idem_user *user, const char *path)
+{
+    char         above[PATH_MAX];
+    struct stat  st;
+
+    if (stat(path, &st) == 0) {
+        return idem_user_may(user, ngx_http_idem_check_may_use, path);
+    }
+
+    if (ngx_errno != ENOENT) {
+        return 0;
+    }
+
+    ngx_cpystrn((u_char *) above, (u_char *) path, sizeof(above));
+
+    return idem_user_may(user, ngx_http_idem_check_may_make, dirname(above));
+}
+
+
+static void
+ngx_http_idem_check_store(ngx_log_t *log, const struct idem_user *user,
+    ngx_http_idem_store_t *store)
+{
+    ngx_err_t        err;
+    struct idem_url  url;
+
+    if (idem_url_parse((char *) store->url.data, &url, NULL) != 0) {
+        return;
+    }
+
+    if (ngx_strcmp(url.scheme, "lmdb") == 0 && !ngx_http_idem_check_directory(user, url.rest)) {
+        err = ngx_errno;
+
+        ngx_log_error(NGX_LOG_WARN, log, err,
+                      "idem: idem_store lmdb:%s: the workers' user \"%s\" cannot open this "
+                      "directory, so that guarded requests get 503; make it, or give it to that "
+                      "user: install -d -o %s -m 700 %s", url.rest, user->name, user->name,
+                      url.rest);
+    }
+
+    idem_url_release(&url);
+}
+
+
+/*
+ * Warns of embedded stores that the workers cannot open. By nginx -t only, and
+ * only for root: other users start workers that are themselves. The user is known
+ * once the whole configuration is read.
+ */
+
+ngx_int_t
+ngx_http_idem_check_stores(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                  i;
+    ngx_core_conf_t            *ccf;
+    struct passwd              *passwd;
+    struct idem_user            user;
+    ngx_http_idem_store_t     **stores;
+    ngx_http_idem_main_conf_t  *imcf;
+
+    imcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_idem_module);
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
+
+    if (imcf == NULL || !ngx_test_config || geteuid() != 0) {
+        return NGX_OK;
+    }
+
+    passwd = getpwuid(ccf->user);
+    if (passwd == NULL) {
+        return NGX_OK;
+    }
+
+    user.name = passwd->pw_name;
+    user.uid = ccf->user;
+    user.gid = ccf->group;
+    stores = imcf->stores.elts;
+
+    for (i = 0; i < imcf->stores.nelts; i++) {
+        ngx_http_idem_check_store(cycle->log, &user, stores[i]);
+    }
+
+    return NGX_OK;
 }

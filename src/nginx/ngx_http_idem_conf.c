@@ -214,9 +214,9 @@ ngx_http_idem_conf_make_guard(ngx_conf_t *cf, ngx_http_idem_loc_conf_t *conf)
 
     if (own.scope == NULL && above.scope == NULL) {
         return ngx_http_idem_check_report(cf, NGX_LOG_EMERG, conf,
-                   "idem_scope is missing: identify the caller (idem_scope $remote_user;), so "
-                   "that no caller gets another's response, or use \"idem_scope none;\" if "
-                   "callers need not be kept apart");
+                   "idem_scope is missing: identify the caller by what was checked (idem_scope "
+                   "$remote_user; under auth_basic), so that no caller gets another's response, "
+                   "or use \"idem_scope none;\" if callers need not be kept apart");
     }
 
     if (idem_guard_make(NULL, &own, &above, &conf->guard, &err) != 0) {

@@ -210,8 +210,8 @@ ngx_http_idem_directive_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     if (ilcf->scope && !ngx_http_idem_directive_has_variable(&value[1])) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "idem_scope: \"%V\" has no variable, and would be one scope for all "
-                           "callers; identify the caller ($remote_user, $http_x_user), or "
-                           "\"none\"", &value[1]);
+                           "callers; identify the caller by what was checked ($remote_user under "
+                           "auth_basic), or \"none\"", &value[1]);
         return NGX_CONF_ERROR;
     }
 

@@ -105,7 +105,7 @@ ngx_module_t  ngx_http_idem_module = {
     ngx_http_idem_commands,                /* module directives */
     NGX_HTTP_MODULE,                       /* module type */
     NULL,                                  /* init master */
-    NULL,                                  /* init module */
+    ngx_http_idem_check_stores,            /* init module */
     ngx_http_idem_init_process,            /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */

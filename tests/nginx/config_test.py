@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """nginx -t refuses every mistake, with its line and the allowed values, and accepts the rest."""
+import os
+import pwd
 import re
 import sys
 
@@ -308,6 +310,42 @@ def body_expressions_are_not_known_in_the_rewrite_phase(rig):
 def a_doubtful_life_time_is_warned_of(rig):
     accepted(rig, "idem reject; idem_prefix p:; idem_ttl 5s;", warns="idem_ttl")
     accepted(rig, "idem reject; idem_prefix p:; idem_ttl 10m;")
+
+
+@test
+def a_store_that_the_workers_cannot_open_is_warned_of(rig):
+    """root can open every directory, and the workers then answer 503."""
+    if os.geteuid() != 0:
+        raise Skip("only root starts workers that are another user")
+    os.chmod(rig.folder, 0o755)  # the way to the stores below
+
+    def directory(name, mode, owner=0):
+        path = os.path.join(rig.folder, name)
+        os.makedirs(path)
+        os.chmod(path, mode)
+        os.chown(path, owner, owner)
+        return path
+    theirs, roots = directory("theirs", 0o700, pwd.getpwnam("www-data").pw_uid), directory("roots", 0o700)
+
+    def warned(path, user="www-data"):
+        keep = rig.conf
+        try:
+            rig.conf = rig.write(f"location /x {{ {GOOD} {TO} }}", "", "", "", f"idem_store lmdb:{path}; idem_scope none;")
+            with open(rig.conf, "r+", encoding="utf-8") as file:
+                text = file.read().replace("user root;", f"user {user};")
+                file.seek(0)
+                file.write(text)
+            code, said = rig.check()
+        finally:
+            rig.conf = keep
+        eq(code, 0, said)
+        return [line for line in said.splitlines() if "cannot open this directory" in line]
+    for path in (roots, roots + "/below", theirs + "/two/levels"):
+        lines = warned(path)
+        check(len(lines) == 1 and f"install -d -o www-data -m 700 {path}" in lines[0] and "[warn]" in lines[0], f"{path}: {lines}")
+    for path in (theirs, theirs + "/below"):
+        eq(warned(path), [], path)
+    eq(warned(roots, user="root"), [], "the workers are root")
 
 
 @test

@@ -39,9 +39,9 @@ static int values_check(const struct cli_values *values) {
     else if (values->scope == NULL)
         cli_message(
             "gateway: --scope is missing. Two users may choose the same key, and must not get "
-            "each other's responses: identify the caller by something that stays the same over "
-            "retries, --scope '$http_x_user' (the header X-User) or --scope '$remote_user'. "
-            "Where callers need not be kept apart, use --scope none");
+            "each other's responses: identify the caller by what was checked and stays the same "
+            "over retries, as in --scope '$http_x_user' (the header X-User) behind a proxy that "
+            "sets it. Where callers need not be kept apart, use --scope none");
     else if (values->key != NULL && given->key_expr != NULL)
         cli_message("gateway: --key and --key-expr exclude each other");
     else if (values->fingerprint != NULL && given->fingerprint_expr != NULL)
