@@ -99,12 +99,12 @@ example=report@2026-11-15T20:00:00Z
 for c in show settle forget; do
     "$IDEM_EXE" help "$c" | grep -q "idem $c .*$example" || missing="$missing help:$c"
 done
-grep -q "^\.Dl \$ idem show $example\$" "$manual" || missing="$missing manual"
+grep -q "^\$ idem show $example\$" "$manual" || missing="$missing manual"
 is "help_and_manual_say_how_a_scheduled_run_is_named" "$missing"
 
 missing=
 "$IDEM_EXE" help eval | grep -q -e "-- '-#a'" || missing="$missing help"
-grep -q "^\.Dl \$ idem eval .*-\\\\- '-#a'\$" "$manual" || missing="$missing manual"
+grep -q "^\$ idem eval .*-\\\\- '-#a'\$" "$manual" || missing="$missing manual"
 is "help_and_manual_say_how_an_expression_that_begins_with_a_dash_is_written" "$missing"
 
 is "help_is_at_most_90_columns_wide" \
