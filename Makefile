@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 
 # Which packages each target needs stands in tools/packages; they are installed
 # by name, quietly, and only if missing.
-.PHONY: all run run-command check test test-brokers test-clients test-install test-upgrade test-all bench fuzz install deb clean help
+.PHONY: all run run-command check test test-brokers test-clients test-install test-upgrade test-all bench fuzz pictures install deb clean help
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-all all of these in their long form (an hour and more)'
 	@echo 'make bench    measure (BENCH_QUICK=1: only see that it works); docs/benchmarks.md has the figures of one run'
 	@echo 'make fuzz     fuzz each target for FUZZ_SECONDS (default 60)'
+	@echo 'make pictures the pictures of README, from the running program'
 	@echo 'make install  library, header, man pages, idem(1), the nginx module; PREFIX, DESTDIR'
 	@echo 'make deb      Debian packages, into dist/ (DIST)'
 
@@ -64,6 +65,11 @@ bench:
 fuzz:
 	@tools/packages build fuzz
 	@tests/fuzz $(or $(FUZZ_SECONDS),60)
+
+pictures:
+	@tools/packages build run test
+	@$(MAKE) -s all
+	@tools/pictures $(BUILD)
 
 install: $(BUILD)/build.ninja
 	@meson configure $(BUILD) -Dprefix=$(PREFIX)

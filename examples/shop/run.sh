@@ -1,7 +1,7 @@
 #!/bin/sh
 # The demonstration of `make run`: a shop, a gateway in front of it, a page to buy
 # on, and three requests to try.
-# On a terminal it runs until Ctrl-C; otherwise, or with RUN_ONCE=1, it makes the
+# On a terminal, or with RUN_ONCE=0, it runs until Ctrl-C; otherwise, or with RUN_ONCE=1, it makes the
 # three requests itself, fails unless there is exactly one order then, and ends.
 # Everything is in a temporary directory, which is removed again.
 #
@@ -88,7 +88,7 @@ The same key for something else is refused (422):
 What the shop has then: curl $url
 END
 
-if [ -t 0 ] && [ -z "${RUN_ONCE:-}" ]; then
+if [ "${RUN_ONCE:-}" = 0 ] || { [ -t 0 ] && [ -z "${RUN_ONCE:-}" ]; }; then
     echo "Ctrl-C ends both."
     wait "$gateway_pid"
     exit

@@ -18,7 +18,7 @@
 #define ATTEMPTS_RETRY 5
 
 /* True of every refusal; front doors add the specific reason. */
-#define MESSAGE_DEFAULT "This request was refused, and nothing was run for it."
+#define MESSAGE_DEFAULT "This request was refused, and was not passed on."
 
 /* clang-format off */
 static const struct idem_policy policy_presets[] = {

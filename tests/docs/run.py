@@ -20,6 +20,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 
@@ -153,11 +154,22 @@ class Page:
             report(done.returncode == 0,
                    f"{self.name}: settings {number} are read {examples.name_of(policy)}".strip(), done.stdout)
 
+    def whole_nginx(self, text):
+        """A file of /etc/nginx as a configuration of its own, with the files that it names. tests/docs/paste_test.py starts it where it
+        belongs."""
+        if "secret_file=" in text:
+            file_write(self.folder + "/idem.keys", f"shop-1 hmac-sha256 hex:{'5a' * 32}\n")
+            os.chmod(self.folder + "/idem.keys", 0o600)
+        own = text.replace("/etc/nginx/", self.folder + "/").replace("/var/log/nginx/", "logs/")
+        if text.startswith("# /etc/nginx/conf.d/"):
+            own = f"load_module modules/ngx_http_idem_module.so;\nevents {{\n}}\nhttp {{\n{own}}}\n"
+        return own
+
     def run_nginx(self, text):
         number = self.number("nginx")
-        named = re.match(r"# (\S+\.conf)\n", text)
+        named = re.match(r"# ([^/\s]+\.conf)\n", text)
         name = named.group(1) if named else f"nginx{number}.conf"
-        text = self.ported(text)
+        text = self.ported(self.whole_nginx(text))
         if "access_log" not in text:  # nginx would open the system's log, which is root's
             text = re.sub(r"^http \{", r"\g<0> access_log off;", text, flags=re.M)
         file_write(f"{self.folder}/{name}", text)
@@ -243,7 +255,7 @@ def check_annotations(installed, page):
     header = open(os.path.join(sys.argv[1], "include/idem.h"), encoding="utf-8").read()
     module = open(os.path.join(sys.argv[1], "docs/http.md"), encoding="utf-8").read()
     lost = []
-    flags = installed.sh("for c in run gateway token; do idem help $c; done", page.folder).stdout
+    flags = installed.sh("for c in run gateway token consume; do idem help $c; done", page.folder).stdout
     for _, nginx, flag, c, _ in rows:
         lost += [name for name in re.findall(r"`(idem_?\w*)", nginx)
                  if not re.search(rf"`{name}\b", module)]
@@ -252,6 +264,16 @@ def check_annotations(installed, page):
         lost += [name for name in re.findall(r"IDEM_\w+|(?<=\.)[a-z]\w+|idem_\w+(?=\()", c)
                  if not re.search(rf"\b{name}\b", header)]
     report(not lost, f"{page.name}: what it names is there", " ".join(lost))
+
+
+def check_manual(page):
+    """A reader sees each example as it stands in the source: a macro line loses its quotation marks."""
+    rendered = subprocess.run(["mandoc", "-T", "utf8", "-O", "width=200", page.path], stdout=subprocess.PIPE, text=True, check=True).stdout
+    rendered = re.sub(r".\x08", "", rendered)  # bold and underlined characters
+    blocks = re.findall(r"^\.Dl (.*?\n)|^\.Bd -literal.*?\n(.*?)^\.Ed$", page.text, re.S | re.M)
+    lines = [line.strip() for single, block in blocks for line in examples.mdoc_plain(single or block).splitlines()]
+    lost = [line for line in lines if line and line not in rendered]
+    report(len(lines) > 3 and not lost, f"{page.name}: its examples are rendered as they are", "\n".join(lost))
 
 
 def check_problems(page):
@@ -263,17 +285,40 @@ def check_problems(page):
            == rows, f"{page.name}: it has every refusal, in their order", f"{kinds}\n{rows}")
 
 
+@contextlib.contextmanager
+def shop_of(page):
+    """The shop and the gateway of `make run`, on the ports of the page, where README asks its reader to run them."""
+    if not page.name.startswith("README") or "make run" not in page.text:
+        yield
+        return
+    source, build = map(os.path.abspath, sys.argv[1:3])
+    environment = {**page.installed.environment(page.folder), "RUN_ONCE": "0", "RUN_PORT": page.ports["8080"],
+                   "RUN_SHOP_PORT": page.ports["9000"]}
+    with open(page.folder + "/shop.log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen([source + "/examples/shop/run.sh", "idem", build + "/examples/shop/shop"], env=environment, cwd=page.folder,
+                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        until("the shop is there", lambda: "Ctrl-C" in open(page.folder + "/shop.log", encoding="utf-8").read())
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def page_run(installed, path):
     with tempfile.TemporaryDirectory(prefix="idem-docs.") as folder:
         os.chmod(folder, 0o755)  # a gateway's workers run as another user than root
         page, before = Page(installed, path, folder), count
-        page.run()
+        with shop_of(page):
+            page.run()
         if path.endswith(".md"):
             page.check_markdown()
             shown.Shown(installed, sys.argv[1], folder).check(page, report)
             facts.Facts(sys.argv[1], report).check(page)
         else:
             report(count > before, f"{page.name}: it has examples")
+        if re.search(r"\.[0-9]$", path):
+            check_manual(page)
         if page.name == "annotations.md":
             check_annotations(installed, page)
         if page.name == "problems.md":

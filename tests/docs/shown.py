@@ -14,7 +14,7 @@ import examples
 FLAG = re.compile(r"^  (?:(-[a-zA-Z]), )?(--[a-z0-9-]+)", re.M)
 ENDS = {"|", ";", "&", "&&", "||", "(", ")"}
 # Words of the shell and the system; `happened` is the reader's program, and configure nginx's.
-FOREIGN = ("curl", "export", "grep", "mkdir", "tail", "wc", "./configure", "./happened")
+FOREIGN = ("curl", "export", "grep", "install", "mkdir", "nginx", "openssl", "printf", "tail", "umask", "wc", "./configure", "./happened")
 
 
 def words_of(text):

@@ -88,19 +88,19 @@ def a_program_links_with_what_pkg_config_says(made):
             "readelf -d small | grep -F libidem.so.0.1")
 
 
-def readme_libraries():
-    """Returns the LD_LIBRARY_PATH that README.md recommends for systems where ldconfig does not search."""
-    with open(SOURCE + "/README.md", encoding="utf-8") as file:
+def documented_libraries():
+    """Returns the LD_LIBRARY_PATH that packages.md recommends for systems where ldconfig does not search."""
+    with open(SOURCE + "/docs/packages.md", encoding="utf-8") as file:
         said = re.search(r"`(pkg-config [^`]+)`[^.]*`ldconfig`[^.]*`LD_LIBRARY_PATH`",
                          file.read().replace("/etc/ld.so.conf.d", ""))
-    check(said, "README.md does not name it")
+    check(said, "packages.md does not name it")
     return said.group(1)
 
 
 @test
-def a_program_finds_the_library_as_readme_says(made):
+def a_program_finds_the_library_as_packages_md_says(made):
     made.sh("cc -o small small.c $(pkg-config --cflags --libs idem) && env -u LD_LIBRARY_PATH idem --version && "
-            f"! env -u LD_LIBRARY_PATH ./small && LD_LIBRARY_PATH=$({readme_libraries()}) ./small")
+            f"! env -u LD_LIBRARY_PATH ./small && LD_LIBRARY_PATH=$({documented_libraries()}) ./small")
 
 
 @test

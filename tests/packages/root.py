@@ -45,12 +45,14 @@ class System:
         proxy = of_apt("Acquire::http::Proxy")
         self.env = {**os.environ, "PROXY": "http_proxy=" + proxy if proxy else "NO_PROXY_SAID=1"}
 
-    def command(self, script):
-        return ["unshare", "--mount", "sh", "-c", ENTER, "sh", self.folder, script]
+    def command(self, script, alone=False):
+        """`alone`: with a loopback of its own, and with processes that end with the script."""
+        spaces = ["--net", "--pid", "--fork", "--kill-child"] if alone else []
+        return ["unshare", "--mount", *spaces, "sh", "-c", ("ip link set lo up && " if alone else "") + ENTER, "sh", self.folder, script]
 
-    def sh(self, script, status=0):
+    def sh(self, script, status=0, alone=False):
         """Runs a shell script in the system; returns its output."""
-        return plain.run(*self.command(script), status=status, env=self.env)
+        return plain.run(*self.command(script, alone), status=status, env=self.env)
 
     def start(self, script, **options):
         """Starts a process in the system: the script becomes it with `exec`."""

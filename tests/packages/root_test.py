@@ -15,7 +15,9 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.append(os.path.join(sys.path[0], "docs"))
 import hardening  # pylint: disable=wrong-import-position
+import paste  # pylint: disable=wrong-import-position
 import plain  # pylint: disable=wrong-import-position
 import root  # pylint: disable=wrong-import-position
 import shop as shops  # pylint: disable=wrong-import-position
@@ -125,6 +127,20 @@ def nginx_loads_the_module_and_an_order_happens_once(system):
 
 
 @test
+def every_configuration_of_the_documents_answers_where_it_is_pasted(system):
+    """With the packages nothing loads the module but their own snippet, and the directory of the stores is there already."""
+    system.sh("apt-get install -y --no-install-recommends curl openssl redis-server postgresql")
+    system.sh("cp /etc/nginx/nginx.conf /packages/nginx.conf")
+    wrong = []
+    for page, path, text, commands in paste.of_pages(SOURCE):
+        system.sh("rm -rf /etc/nginx/conf.d/*.conf /tmp/* /var/lib/nginx/idem/*; cp /packages/nginx.conf /etc/nginx/nginx.conf")
+        found = paste.verdict(path, system.sh(paste.script(path, text, commands), alone=True, status=None))
+        wrong += [f"{page}: {found}"] if found else []
+    system.sh("rm -f /etc/nginx/conf.d/*.conf; cp /packages/nginx.conf /etc/nginx/nginx.conf")
+    check(not wrong, "\n".join(wrong))
+
+
+@test
 def the_gateway_starts_as_its_unit_says(system):
     port = shops.free_port()
     values = units.settings(read(system.path(EXAMPLES + "/gateway-shop.conf")))
@@ -151,7 +167,7 @@ def a_job_runs_once_as_its_unit_says(system):
 @test
 def a_program_is_compiled_against_the_library(system):
     system.sh("apt-get install -y --no-install-recommends gcc libc6-dev pkg-config")
-    program = re.search(r"```c\n(/\* order.c \*/.*?)```", read(SOURCE + "/README.md"), re.S).group(1)
+    program = re.search(r"```c\n(/\* order.c \*/.*?)```", read(SOURCE + "/docs/library.md"), re.S).group(1)
     system.write("/tmp/c/order.c", program)
     said = system.sh("cd /tmp/c; cc -o order order.c $(pkg-config --cflags --libs idem); ./order; ./order; ldd order")
     check("run: order 4711 placed\nreplay: order 4711 placed\n" in said and "libidem.so.0.1" in said, said)

@@ -9,7 +9,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 import sqlserver  # pylint: disable=wrong-import-position
 
-PAGES = ["README.md", "docs/sql.md", "docs/stores.md", "docs/http.md"]
+PAGES = ["docs/sql.md", "docs/stores.md", "docs/http.md"]
 SERVERS = {"sql": "postgres", "mysql": "mysql"}
 # The tables that the examples use.
 TABLES = ["CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)",
