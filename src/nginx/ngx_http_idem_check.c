@@ -497,8 +497,7 @@ ngx_http_idem_check_directory(const struct idem_user *user, const char *path)
 
 
 static void
-ngx_http_idem_check_store(ngx_log_t *log, const struct idem_user *user,
-    ngx_http_idem_store_t *store)
+ngx_http_idem_check_store(const struct idem_user *user, ngx_http_idem_store_t *store)
 {
     ngx_err_t        err;
     struct idem_url  url;
@@ -510,11 +509,11 @@ ngx_http_idem_check_store(ngx_log_t *log, const struct idem_user *user,
     if (ngx_strcmp(url.scheme, "lmdb") == 0 && !ngx_http_idem_check_directory(user, url.rest)) {
         err = ngx_errno;
 
-        ngx_log_error(NGX_LOG_WARN, log, err,
-                      "idem: idem_store lmdb:%s: the workers' user \"%s\" cannot open this "
-                      "directory, so that guarded requests get 503; make it, or give it to that "
-                      "user: install -d -o %s -m 700 %s", url.rest, user->name, user->name,
-                      url.rest);
+        /* not to the log, whose level may be higher */
+        ngx_log_stderr(err, "[warn] idem: idem_store lmdb:%s: the workers' user \"%s\" cannot "
+                       "open this directory, so that guarded requests get 503; make it, or give "
+                       "it to that user: install -d -o %s -m 700 %s", url.rest, user->name,
+                       user->name, url.rest);
     }
 
     idem_url_release(&url);
@@ -555,7 +554,7 @@ ngx_http_idem_check_stores(ngx_cycle_t *cycle)
     stores = imcf->stores.elts;
 
     for (i = 0; i < imcf->stores.nelts; i++) {
-        ngx_http_idem_check_store(cycle->log, &user, stores[i]);
+        ngx_http_idem_check_store(&user, stores[i]);
     }
 
     return NGX_OK;

@@ -99,8 +99,8 @@ def script(path, text, commands, load=""):
     lines += [server for scheme, server in SERVERS.items() if scheme in text]
     if load and path != "/etc/nginx/nginx.conf":
         lines.append(load)
-    lines += commands + [OPERATORS]
-    lines += [f"printf %s {shlex.quote(text)} >{path}", "nginx -t >/tmp/checked 2>&1 || { cat /tmp/checked; exit 1; }", "nginx",
+    lines += [OPERATORS, f"printf %s {shlex.quote(text)} >{path}", *commands,
+              "nginx -t >/tmp/checked 2>&1 || { cat /tmp/checked; exit 1; }", "nginx",
               "until_there 8080"]
     for words in REQUESTS[name_of(path)]:
         lines += [f"status=$({curl(words)}); echo \"got $status\"; [ \"$status\" = 200 ] || cat /tmp/answer /var/log/nginx/error.log"]

@@ -22,13 +22,17 @@ from plain import check, test  # pylint: disable=wrong-import-position
 SOURCE, BUILD = sys.argv[1:3]
 del sys.argv[1:3]
 ETC = ["nginx.conf", "mime.types", "fastcgi_params", "uwsgi_params", "proxy_params", "conf.d", "modules-enabled", "sites-enabled"]
-# $1: the directory with nginx's configuration as its package has it, $2: what was installed, $3: the script.
+# $1: nginx's configuration, $2: the prefix of the installation, $3: its libraries, $4: a directory on a disk, for /var/lib/nginx: a
+# store in memory would be unsafe.
 ENTER = """set -e
 ip link set lo up
 mount --bind "$1" /etc/nginx
-for directory in /var/lib /var/log /run /tmp; do mount -t tmpfs -o mode=755 tmpfs $directory; done
+mount -t tmpfs -o mode=755 tmpfs /var/lib
+mkdir /var/lib/nginx
+mount --bind "$4" /var/lib/nginx
+for directory in /var/log /run /tmp; do mount -t tmpfs -o mode=755 tmpfs $directory; done
 chmod 1777 /tmp
-mkdir -p /var/lib/nginx /var/log/nginx
+mkdir /var/log/nginx
 mount -t tmpfs -o mode=755 tmpfs /usr/local/share
 export PATH="$2/bin:$PATH" LD_LIBRARY_PATH="$3" IDEM_NGINX_MODULE="$3/nginx/modules/ngx_http_idem_module.so"
 exec sh
@@ -55,11 +59,12 @@ def machine():
         installed = installs.from_build(BUILD, folder)
 
         def pasted(script):
-            with tempfile.TemporaryDirectory(dir=folder) as etc:
+            with tempfile.TemporaryDirectory(dir=folder) as etc, tempfile.TemporaryDirectory(dir=BUILD) as disk:
                 os.chmod(etc, 0o755)
+                os.chmod(disk, 0o755)
                 packaged_configuration(etc)
                 done = subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, "sh", etc,
-                                       installed.prefix, installed.libraries], input=script, text=True, stdout=subprocess.PIPE,
+                                       installed.prefix, installed.libraries, disk], input=script, text=True, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, check=False)
                 return done.stdout
         pasted.module = installed.libraries + "/nginx/modules/ngx_http_idem_module.so"

@@ -333,7 +333,9 @@ def a_store_that_the_workers_cannot_open_is_warned_of(rig):
             rig.conf = rig.write(f"location /x {{ {GOOD} {TO} }}", "", "", "", f"idem_store lmdb:{path}; idem_scope none;")
             with open(rig.conf, "r+", encoding="utf-8") as file:
                 text = file.read().replace("user root;", f"user {user};")
+                text = re.sub(r"(error_log \S+) \w+;", r"\1;", text)  # Debian's level is error
                 file.seek(0)
+                file.truncate()
                 file.write(text)
             code, said = rig.check()
         finally:

@@ -241,6 +241,23 @@ static void doctor_lmdb_check_clock(struct doctor *d, const char *subject,
                     "a wrong clock, what was done is forgotten and runs again");
 }
 
+/* A store that does not exist yet is made by its user, in the directory above it. */
+static bool doctor_lmdb_check_above(struct doctor *d, const char *subject, const char *path,
+                                    const char *above) {
+    const char *user = d->user == NULL ? NULL : d->user->name;
+    char remedy[PATH_MAX + 100], found[PATH_MAX + 100];
+    struct stat st;
+
+    if (stat(above, &st) == 0 && idem_user_may(d->user, doctor_lmdb_may_make, above))
+        return true;
+    snprintf(found, sizeof(found), "%s cannot make it in %s: %s",
+             user == NULL ? "the user who runs this" : user, above, strerror(errno));
+    snprintf(remedy, sizeof(remedy), "install -d%s%s -m 700 %s", user == NULL ? "" : " -o ",
+             user == NULL ? "" : user, path);
+    doctor_find(d, DOCTOR_BROKEN, subject, "folder", remedy, "%s", found);
+    return false;
+}
+
 bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *url) {
     char path[PATH_MAX], above[PATH_MAX];
     struct stat st;
@@ -249,15 +266,8 @@ bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *u
     snprintf(path, sizeof(path), "%s", url->rest);
     snprintf(above, sizeof(above), "%s", url->rest);
     there = stat(path, &st) == 0;
-    if (!there &&
-        (stat(dirname(above), &st) < 0 || !idem_user_may(d->user, doctor_lmdb_may_make, above))) {
-        doctor_find(d, DOCTOR_BROKEN, subject, "folder",
-                    "make the directory above it, for the user who runs the gateway",
-                    "neither it nor a directory to make it in is there%s%s: %s",
-                    d->user == NULL ? "" : " for ", d->user == NULL ? "" : d->user->name,
-                    strerror(errno));
+    if (!there && !doctor_lmdb_check_above(d, subject, path, dirname(above)))
         return false;
-    }
     doctor_lmdb_check_sync(d, subject, url);
     doctor_lmdb_check_clock(d, subject, url);
     doctor_lmdb_check_system(d, subject, there ? path : above);
