@@ -46,7 +46,7 @@ typedef enum {
     NGX_HTTP_IDEM_SETTLING,                 /* a probe's outcome is handed to the store */
     NGX_HTTP_IDEM_RUNNING,
     NGX_HTTP_IDEM_STORING,                  /* the run's outcome is handed to the store */
-    NGX_HTTP_IDEM_READY,                    /* no longer held, stored or not; nothing went out yet */
+    NGX_HTTP_IDEM_READY,                    /* no longer held, stored or not; nothing is out */
     NGX_HTTP_IDEM_SENT,                     /* the head has gone out; the rest passes */
     NGX_HTTP_IDEM_PASSED,
     NGX_HTTP_IDEM_STATES                    /* their number */

@@ -103,7 +103,6 @@ for nth, (where, what) in enumerate(found, 1):
 @test
 def the_documents_have_examples(_):
     check(len([page for page, _ in found if page == "docs/queue.md"]) >= (4 if SCHEME == "amqp" else 1), found)
-    check([page for page, _ in found if page == "README.md"], found)
 
 
 if __name__ == "__main__":
