@@ -24,11 +24,10 @@ def lines_of(text):
 
 def examples():
     """Yields the place of each example, and its line."""
-    for page in ("README.md", "docs/queue.md"):
-        with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
-            for fence in re.findall(r"^```sh\n(.*?)^```$", file.read(), re.S | re.M):
-                for line in lines_of(fence):
-                    yield page, line
+    with open(os.path.join(SOURCE, "docs/queue.md"), encoding="utf-8") as file:
+        for fence in re.findall(r"^```sh\n(.*?)^```$", file.read(), re.S | re.M):
+            for line in lines_of(fence):
+                yield "docs/queue.md", line
     for command in ("consume", "dead"):
         said = subprocess.run([IDEM, "help", command], stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT).stdout
         for line in lines_of(said.split("Options:")[-1]):
