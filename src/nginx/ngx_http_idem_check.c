@@ -510,10 +510,10 @@ ngx_http_idem_check_store(const struct idem_user *user, ngx_http_idem_store_t *s
         err = ngx_errno;
 
         /* not to the log, whose level may be higher */
-        ngx_log_stderr(err, "[warn] idem: idem_store lmdb:%s: the workers' user \"%s\" cannot "
-                       "open this directory, so that guarded requests get 503; make it, or give "
-                       "it to that user: install -d -o %s -m 700 %s", url.rest, user->name,
-                       user->name, url.rest);
+        ngx_log_stderr(0, "[warn] idem: idem_store lmdb:%s: the workers' user \"%s\" cannot open "
+                       "this directory (%d: %s), so that guarded requests get 503; make it, or "
+                       "give it to that user: install -d -o %s -m 700 '%s'", url.rest,
+                       user->name, err, strerror(err), user->name, url.rest);
     }
 
     idem_url_release(&url);

@@ -344,7 +344,7 @@ def a_store_that_the_workers_cannot_open_is_warned_of(rig):
         return [line for line in said.splitlines() if "cannot open this directory" in line]
     for path in (roots, roots + "/below", theirs + "/two/levels"):
         lines = warned(path)
-        check(len(lines) == 1 and f"install -d -o www-data -m 700 {path}" in lines[0] and "[warn]" in lines[0], f"{path}: {lines}")
+        check(len(lines) == 1 and f"install -d -o www-data -m 700 '{path}'" in lines[0] and "[warn]" in lines[0], f"{path}: {lines}")
     for path in (theirs, theirs + "/below"):
         eq(warned(path), [], path)
     eq(warned(roots, user="root"), [], "the workers are root")

@@ -95,7 +95,8 @@ static bool doctor_nginx_is_authorization(const char *name) {
    cannot know another user's. */
 static bool doctor_nginx_is_claimable(const char *name) {
     static const char *const
-        claims[] = {"http_*", "arg_*", "cookie_*", NULL},
+        claims[] = {"http_*",       "arg_*",        "cookie_*",    "args",
+                    "query_string", "request_body", "proxy_add_*", NULL},
         *const secrets[] = {"http_authorization", "http_cookie", "*token*", "*sess*", "*secret*",
                             "*api_key*",          "*apikey*",    "*sid",    "*jwt*",  NULL};
 
@@ -115,11 +116,17 @@ static bool doctor_nginx_is_certificate(const char *name) {
     return nginx_name_fits(name, names);
 }
 
-/* True if each client has shown the password of its user name. Under `satisfy any` a client from an
-   address that is allowed needs none. */
+/* True if each client has shown the password of its user name. nginx checks none without a file,
+   and a realm that is a variable may be `off`. Under `satisfy any` another check may suffice. */
 static bool nginx_scope_proves_user(const struct nginx_scope *scope) {
-    return doctor_nginx_is_on(nginx_value(scope, AUTH_BASIC)) &&
-           (!nginx_scope_value_is(scope, SATISFY, "any") || nginx_access(scope) == ACCESS_UNSAID);
+    const char *realm = nginx_value(scope, AUTH_BASIC);
+    bool others = nginx_access(scope) != ACCESS_UNSAID ||
+                  doctor_nginx_is_on(nginx_value(scope, AUTH_REQUEST)) ||
+                  doctor_nginx_is_on(nginx_value(scope, AUTH_JWT));
+
+    return doctor_nginx_is_on(realm) && strchr(realm, '$') == NULL &&
+           nginx_value(scope, AUTH_BASIC_FILE) != NULL &&
+           (!nginx_scope_value_is(scope, SATISFY, "any") || !others);
 }
 
 static void inspection_rules_examine(const struct inspection *inspection,

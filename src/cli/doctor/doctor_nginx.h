@@ -15,6 +15,7 @@
 /* The directives of a block that are kept. */
 enum nginx_word {
     AUTH_BASIC,
+    AUTH_BASIC_FILE,
     AUTH_REQUEST,
     AUTH_JWT,
     VERIFY_CLIENT,

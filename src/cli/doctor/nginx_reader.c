@@ -284,6 +284,7 @@ static const struct {
     enum nginx_word word;
 } watched[] = {
     {"auth_basic", AUTH_BASIC},
+    {"auth_basic_user_file", AUTH_BASIC_FILE},
     {"auth_request", AUTH_REQUEST},
     {"auth_jwt", AUTH_JWT},
     {"ssl_verify_client", VERIFY_CLIENT},
@@ -401,6 +402,8 @@ static void walk_read_directive(struct walk *walk, struct nginx_scope *scope,
     }
     if (strcmp(directive->words[0], "set") == 0 && directive->n > 2)
         walk_add_set(walk, scope, directive->words[1], directive->words[2], false);
+    if (strcmp(directive->words[0], "idem_set") == 0 && directive->n > 2) /* it reads the request */
+        walk_add_set(walk, scope, directive->words[1], "$request_body", false);
     scope->mentions_idem |= idem_text_begins(directive->words[0], "idem");
     nginx_scope_set_access(scope, directive);
     nginx_scope_set_policy(scope, directive);
@@ -439,10 +442,23 @@ static const char *walk_words_join(struct walk *walk, const struct nginx_directi
     return text;
 }
 
-/* Opens the scope of a block, and reads the words before its brace. */
+static bool nginx_directive_has_word(const struct nginx_directive *directive, const char *word) {
+    for (size_t i = 1; i < directive->n; i++)
+        if (strcmp(directive->words[i], word) == 0)
+            return true;
+    return false;
+}
+
+/* Opens the scope of a block, and reads the words before its brace. Where limit_except is about a
+   POST, its directives are those of the location; otherwise they are left out (NULL). */
 static struct nginx_scope *walk_scope_open(struct walk *walk, struct nginx_scope *outer,
                                            const struct nginx_directive *directive) {
-    struct nginx_scope *scope = walk_scope_new(walk, outer);
+    bool limit = strcmp(directive->words[0], "limit_except") == 0;
+    struct nginx_scope *scope;
+
+    if (limit)
+        return nginx_directive_has_word(directive, "POST") ? NULL : outer;
+    scope = walk_scope_new(walk, outer);
 
     if (scope == NULL)
         return NULL;
