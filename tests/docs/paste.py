@@ -33,6 +33,7 @@ REQUESTS = {
     "annotated": [ANN + "--json '{\"id\": 7, \"amount\": 1}' /orders"],
     "transfers": [ANN + KEY + FORM + "/orders"],
 }
+UNGUARDED = ("signed-page",)  # it shows a signature alone
 BACKEND = """daemon on;
 pid /tmp/backend.pid;
 error_log /tmp/backend.log;
@@ -70,9 +71,8 @@ def of_pages(source):
             fences = list(examples.of_markdown(file.read()))
         commands = [text for kind, text in fences if kind == "sh" and text.startswith("install -d ")] or USERS
         for kind, text in fences:
-            named = kind == "nginx" and NAMED.match(text)
-            if named:
-                yield page, named.group(1), text, commands
+            if kind == "nginx" and not text.startswith("# backend.conf"):
+                yield page, NAMED.match(text).group(1), text, commands
 
 
 def name_of(path):
@@ -101,13 +101,17 @@ def script(path, text, commands, load=""):
         lines.append(load)
     lines += [OPERATORS, f"printf %s {shlex.quote(text)} >{path}", *commands,
               "nginx -t >/tmp/checked 2>&1 || { cat /tmp/checked; exit 1; }", "nginx",
-              "until_there 8080"]
+              "until_there 8080", "idem doctor --nginx /etc/nginx/nginx.conf || :"]
     for words in REQUESTS[name_of(path)]:
         lines += [f"status=$({curl(words)}); echo \"got $status\"; [ \"$status\" = 200 ] || cat /tmp/answer /var/log/nginx/error.log"]
     return "\n".join(lines) + "\n"
 
 
 def verdict(path, printed):
-    """None, or what is wrong with what the script has printed."""
+    """None, or what is wrong: a response, or a finding of doctor's about the caller, the backend or the guard."""
     wanted = len(REQUESTS[name_of(path)])
-    return None if re.findall(r"^got (.*)$", printed, re.M) == ["200"] * wanted else f"{path}: wanted {wanted} times 200, got:\n{printed}"
+    unsafe = r"^\S+ +.*: (?:scope|upstream): .*" + ("" if name_of(path) in UNGUARDED else r"|^unsafe .*: guards: .*")
+    if re.findall(r"^got (.*)$", printed, re.M) != ["200"] * wanted:
+        return f"{path}: wanted {wanted} times 200, got:\n{printed}"
+    found = re.findall(unsafe, printed, re.M)
+    return f"{path}: idem doctor: " + "\n".join(found) if found else None
