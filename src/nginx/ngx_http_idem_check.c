@@ -5,7 +5,6 @@
  */
 
 #include <libgen.h>
-#include <pwd.h>
 
 #include "ngx_http_idem.h"
 #include "base/units.h"
@@ -463,7 +462,24 @@ ngx_http_idem_check_signers(ngx_conf_t *cf, ngx_http_idem_main_conf_t *imcf)
 static bool
 ngx_http_idem_check_may_use(const char *path)
 {
-    return access(path, R_OK|W_OK|X_OK) == 0;
+    u_char             name[PATH_MAX];
+    ngx_uint_t         i;
+    static const char  *files[] = { "data.mdb", "lock.mdb", "idem.lock", "idem.shared",
+                                    "idem.state", NULL };
+
+    if (access(path, R_OK|W_OK|X_OK) != 0) {
+        return false;
+    }
+
+    for (i = 0; files[i]; i++) {
+        *ngx_snprintf(name, sizeof(name) - 1, "%s/%s", path, files[i]) = '\0';
+
+        if (access((char *) name, R_OK|W_OK) != 0 && ngx_errno != ENOENT) {
+            return false;
+        }
+    }
+
+    return true;
 }
 
 
@@ -511,9 +527,10 @@ ngx_http_idem_check_store(const struct idem_user *user, ngx_http_idem_store_t *s
 
         /* not to the log, whose level may be higher */
         ngx_log_stderr(0, "[warn] idem: idem_store lmdb:%s: the workers' user \"%s\" cannot open "
-                       "this directory (%d: %s), so that guarded requests get 503; make it, or "
-                       "give it to that user: install -d -o %s -m 700 '%s'", url.rest,
-                       user->name, err, strerror(err), user->name, url.rest);
+                       "this directory (%d: %s), so that guarded requests get 503; give it to "
+                       "that user: %s %s '%s'", url.rest, user->name, err, strerror(err),
+                       access(url.rest, F_OK) == 0 ? "chown -R" : "install -d -m 700 -o",
+                       user->name, url.rest);
     }
 
     idem_url_release(&url);
@@ -531,7 +548,6 @@ ngx_http_idem_check_stores(ngx_cycle_t *cycle)
 {
     ngx_uint_t                  i;
     ngx_core_conf_t            *ccf;
-    struct passwd              *passwd;
     struct idem_user            user;
     ngx_http_idem_store_t     **stores;
     ngx_http_idem_main_conf_t  *imcf;
@@ -539,16 +555,11 @@ ngx_http_idem_check_stores(ngx_cycle_t *cycle)
     imcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_idem_module);
     ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
 
-    if (imcf == NULL || !ngx_test_config || geteuid() != 0) {
+    if (imcf == NULL || ccf->username == NULL || !ngx_test_config || geteuid() != 0) {
         return NGX_OK;
     }
 
-    passwd = getpwuid(ccf->user);
-    if (passwd == NULL) {
-        return NGX_OK;
-    }
-
-    user.name = passwd->pw_name;
+    user.name = ccf->username;
     user.uid = ccf->user;
     user.gid = ccf->group;
     stores = imcf->stores.elts;

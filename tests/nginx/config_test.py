@@ -342,9 +342,12 @@ def a_store_that_the_workers_cannot_open_is_warned_of(rig):
             rig.conf = keep
         eq(code, 0, said)
         return [line for line in said.splitlines() if "cannot open this directory" in line]
-    for path in (roots, roots + "/below", theirs + "/two/levels"):
-        lines = warned(path)
-        check(len(lines) == 1 and f"install -d -o www-data -m 700 '{path}'" in lines[0] and "[warn]" in lines[0], f"{path}: {lines}")
+    mixed = directory("mixed", 0o700, pwd.getpwnam("www-data").pw_uid)
+    with open(mixed + "/data.mdb", "wb"):
+        os.chmod(mixed + "/data.mdb", 0o600)
+    for path in (roots, mixed, roots + "/below", theirs + "/two/levels"):
+        lines, remedy = warned(path), "chown -R" if path in (roots, mixed) else "install -d -m 700 -o"
+        check(len(lines) == 1 and f"{remedy} www-data '{path}'" in lines[0] and "[warn]" in lines[0], f"{path}: {lines}")
     for path in (theirs, theirs + "/below"):
         eq(warned(path), [], path)
     eq(warned(roots, user="root"), [], "the workers are root")

@@ -371,8 +371,8 @@ for (const [name, width, height] of [['phone', 375, 740], ['desk', 1280, 900]]) 
       await until('one is lost', () => tab.locator('#log .lost').count());
       await shot('retry');
       await until('all are answered', async () => (await tab.locator('#log .made, #log .again').count()) === 8);
-      await tab.uncheck('#bad');
       if (SHOTS) await tab.screenshot({ path: path.join(SHOTS, `${name}-${colorScheme}-clicks.png`) }); // README's
+      await tab.uncheck('#bad');
       await tab.click(TOKEN_BUTTON);
       await shot('token');
       await until('the form is answered', async () => /^Order/.test(await tokenStatus(tab)));

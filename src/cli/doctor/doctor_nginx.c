@@ -111,7 +111,8 @@ static bool doctor_nginx_is_user(const char *name) {
 }
 
 static bool doctor_nginx_is_certificate(const char *name) {
-    static const char *const names[] = {"ssl_client_*", NULL};
+    static const char *const names[] = {"ssl_client_s_dn*", "ssl_client_i_dn*", "ssl_client_*cert",
+                                        "ssl_client_serial", NULL};
 
     return nginx_name_fits(name, names);
 }
