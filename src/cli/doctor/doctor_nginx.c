@@ -110,6 +110,18 @@ static bool doctor_nginx_is_user(const char *name) {
     return nginx_name_fits(name, names);
 }
 
+/* True for a part of the request's address: it names a service, and no caller. */
+static bool doctor_nginx_is_address(const char *name) {
+    static const char *const names[] = {"host",        "uri",     "document_uri",
+                                        "request_uri", "request", NULL};
+
+    return nginx_name_fits(name, names);
+}
+
+static bool doctor_nginx_is_no_address(const char *name) {
+    return !doctor_nginx_is_address(name);
+}
+
 static bool doctor_nginx_is_certificate(const char *name) {
     static const char *const names[] = {"ssl_client_s_dn*", "ssl_client_i_dn*", "ssl_client_*cert",
                                         "ssl_client_serial", NULL};
@@ -137,8 +149,10 @@ static void inspection_rules_examine(const struct inspection *inspection,
     bool off = enforce != NULL && (strcmp(enforce, "off") == 0 || strcmp(enforce, "0") == 0),
          chosen = enforce != NULL && nginx_names(scope, enforce, true, doctor_nginx_is_from_client),
          claimable = nginx_names(scope, identity, false, doctor_nginx_is_claimable),
-         unproven = nginx_names(scope, identity, false, doctor_nginx_is_user) &&
+         unproven = nginx_names(scope, identity, true, doctor_nginx_is_user) &&
                     !nginx_scope_proves_user(scope),
+         shared = nginx_names(scope, identity, false, doctor_nginx_is_address) &&
+                  !nginx_names(scope, identity, false, doctor_nginx_is_no_address),
          delegated = unproven && doctor_nginx_is_on(nginx_value(scope, AUTH_REQUEST));
     const struct doctor_rule rules[] = {
         {off, DOCTOR_UNSAFE, "enforce",
@@ -172,6 +186,10 @@ static void inspection_rules_examine(const struct inspection *inspection,
          "any name, and gets that user's response",
          "auth_basic and auth_basic_user_file in this location; or another identity that was "
          "checked"},
+        {shared, DOCTOR_UNSAFE, "scope",
+         "idem_scope is a part of the request's address: all callers share it, and a caller who "
+         "chooses the same key gets another's response",
+         "an identity that was checked beside it: $remote_user under auth_basic"},
         {delegated, DOCTOR_NOTE, "scope",
          "idem_scope is $remote_user, and auth_request decides: the service behind it must check "
          "the password of that name",

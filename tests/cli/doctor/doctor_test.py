@@ -609,7 +609,7 @@ def a_user_name_that_no_password_proves_is_unsafe(folder):
                   f"idem_scope $remote_user; allow 10.0.0.1; deny all; satisfy any; {basic}",
                   "idem_scope $remote_user; auth_basic Shop;", "set $realm off; idem_scope $remote_user; auth_basic $realm; auth_basic_user_file /dev/null;",
                   f"idem_scope $remote_user; {basic} limit_except GET {{ auth_basic off; }}",
-                  "idem_set $u '#body.user'; idem_scope $u;", "idem_scope $args;", "idem_scope $proxy_add_x_forwarded_for;"):
+                  "idem_set $u '#body.user'; idem_scope $u;", "idem_scope $args;", "idem_scope $host;", "idem_scope $host$uri;", "idem_scope $proxy_add_x_forwarded_for;"):
         check(one(rules) == ["unsafe"], rules)
     check(one("idem_scope $ssl_client_s_dn;", server="ssl_verify_client optional_no_ca;") == ["unsafe"], "a certificate of its own")
     check(one("idem_scope $remote_user;", server="auth_request /auth;") == ["note"], "the service must check it")
@@ -617,6 +617,9 @@ def a_user_name_that_no_password_proves_is_unsafe(folder):
     check(one("idem_scope $remote_user;", server=basic) == [], "proven by the server's auth_basic")
     check(one("idem_scope $remote_user; satisfy any; " + basic) == [], "there is no address to satisfy it")
     check(one("idem_scope $remote_user; satisfy any; auth_request /auth; " + basic) == ["note"], "the service may let others in")
+    check(one(f"idem_scope $host:$remote_user; {basic}") == [], "an address beside an identity")
+    stores = f"idem_store lmdb:{folder}/store; idem_label $http_x_order;"
+    check(one("idem_scope $tenant;", http=stores + " map $remote_user $tenant { default $remote_user; }") == ["unsafe"], "a map of it")
     check(one(f"idem_scope $remote_user; {basic} limit_except POST {{ auth_basic off; }}") == [], "it is not about a POST")
 
 
