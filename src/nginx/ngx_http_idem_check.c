@@ -4,8 +4,6 @@
  * reports them with the place of the guard.
  */
 
-#include <libgen.h>
-
 #include "ngx_http_idem.h"
 #include "base/units.h"
 #include "base/url.h"
@@ -459,79 +457,28 @@ ngx_http_idem_check_signers(ngx_conf_t *cf, ngx_http_idem_main_conf_t *imcf)
 }
 
 
-static bool
-ngx_http_idem_check_may_use(const char *path)
-{
-    u_char             name[PATH_MAX];
-    ngx_uint_t         i;
-    static const char  *files[] = { "data.mdb", "lock.mdb", "idem.lock", "idem.shared",
-                                    "idem.state", NULL };
-
-    if (access(path, R_OK|W_OK|X_OK) != 0) {
-        return false;
-    }
-
-    for (i = 0; files[i]; i++) {
-        *ngx_snprintf(name, sizeof(name) - 1, "%s/%s", path, files[i]) = '\0';
-
-        if (access((char *) name, R_OK|W_OK) != 0 && ngx_errno != ENOENT) {
-            return false;
-        }
-    }
-
-    return true;
-}
-
-
-static bool
-ngx_http_idem_check_may_make(const char *path)
-{
-    return access(path, W_OK|X_OK) == 0;
-}
-
-
-/* True if the user can open the directory of a store, or make it. */
-
-static ngx_uint_t
-ngx_http_idem_check_directory(const struct idem_user *user, const char *path)
-{
-    char         above[PATH_MAX];
-    struct stat  st;
-
-    if (stat(path, &st) == 0) {
-        return idem_user_may(user, ngx_http_idem_check_may_use, path);
-    }
-
-    if (ngx_errno != ENOENT) {
-        return 0;
-    }
-
-    ngx_cpystrn((u_char *) above, (u_char *) path, sizeof(above));
-
-    return idem_user_may(user, ngx_http_idem_check_may_make, dirname(above));
-}
-
-
 static void
 ngx_http_idem_check_store(const struct idem_user *user, ngx_http_idem_store_t *store)
 {
     ngx_err_t        err;
     struct idem_url  url;
 
+    if (idem_user_may(user, idem_store_may_open, (char *) store->url.data)) {
+        return;
+    }
+
+    err = ngx_errno;
+
     if (idem_url_parse((char *) store->url.data, &url, NULL) != 0) {
         return;
     }
 
-    if (ngx_strcmp(url.scheme, "lmdb") == 0 && !ngx_http_idem_check_directory(user, url.rest)) {
-        err = ngx_errno;
-
-        /* not to the log, whose level may be higher */
-        ngx_log_stderr(0, "[warn] idem: idem_store lmdb:%s: the workers' user \"%s\" cannot open "
-                       "this directory (%d: %s), so that guarded requests get 503; give it to "
-                       "that user: %s %s '%s'", url.rest, user->name, err, strerror(err),
-                       access(url.rest, F_OK) == 0 ? "chown -R" : "install -d -m 700 -o",
-                       user->name, url.rest);
-    }
+    /* not to the log, whose level may be higher */
+    ngx_log_stderr(0, "[warn] idem: idem_store %s:%s: the workers' user \"%s\" cannot open "
+                   "this directory (%d: %s), so that guarded requests get 503; give it to that "
+                   "user: %s %s '%s'", url.scheme, url.rest, user->name, err, strerror(err),
+                   access(url.rest, F_OK) == 0 ? "chown -R" : "install -d -m 700 -o", user->name,
+                   url.rest);
 
     idem_url_release(&url);
 }

@@ -5,6 +5,7 @@
 #include "store/store.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,6 +69,21 @@ int idem_store_check(const char *text, struct idem_error *err) {
     rc = driver->check(driver, &url, err);
     idem_url_release(&url);
     return rc;
+}
+
+bool idem_store_may_open(const char *text) {
+    const struct idem_driver *driver;
+    struct idem_url url;
+    bool may;
+    int code;
+
+    if (store_find_driver(text, &url, &driver, NULL) != 0)
+        return true;
+    may = driver->may_open == NULL || driver->may_open(&url);
+    code = errno;
+    idem_url_release(&url);
+    errno = code;
+    return may;
 }
 
 bool idem_store_has_transactions(const char *text) {

@@ -187,6 +187,8 @@ struct idem_driver {
     /* Checks that a URL is one of this store, without contacting it. */
     int (*check)(const struct idem_driver *driver, const struct idem_url *url,
                  struct idem_error *err);
+    /* Optional, for stores in files: see idem_store_may_open(). */
+    bool (*may_open)(const struct idem_url *url);
     /* clock may be NULL. The store belongs to the caller until close. */
     int (*open)(const struct idem_driver *driver, const struct idem_url *url,
                 struct idem_loop *loop, const struct idem_clock *clock, struct idem_store **ret,
@@ -246,6 +248,10 @@ bool idem_count_apply(const struct idem_count_in *in, int64_t *value);
 
 /* Checks the text of a URL; contacts nothing. */
 int idem_store_check(const char *url, struct idem_error *err);
+
+/* True if the permissions of this process suffice to open the store's files, or to make them; also
+   for a store without files. Else errno is set. */
+bool idem_store_may_open(const char *url);
 
 /* True if the database that the URL names can contain guards of the user's own transactions. */
 bool idem_store_has_transactions(const char *url);

@@ -1,10 +1,11 @@
 """Each nginx configuration that the documents show, pasted as a reader would paste it: into the file that its first line
 names, in a Debian whose nginx was never configured, after the commands that the page shows. It must answer 200.
 
-    paste.py INSIDE     runs one plan, which is JSON on its standard input, in the system that it finds itself in
+    for page, path, text, commands in of_pages(source):
+        verdict(path, the output of sh, given script(path, text, commands) in the other system)
 
-A plan has the file and its text, the commands before it, the requests, and the servers that the example needs. The script
-must be all that the other system needs: it runs by sh, with nginx and curl.
+The script makes the backend, the servers that the example names, the file and the requests. The other system needs nginx, curl,
+openssl and idem, and those servers.
 """
 import os
 import re
@@ -71,8 +72,11 @@ def of_pages(source):
             fences = list(examples.of_markdown(file.read()))
         commands = [text for kind, text in fences if kind == "sh" and text.startswith("install -d ")] or USERS
         for kind, text in fences:
-            if kind == "nginx" and not text.startswith("# backend.conf"):
-                yield page, NAMED.match(text).group(1), text, commands
+            if kind != "nginx" or text.startswith("# backend.conf"):
+                continue
+            named = NAMED.match(text)
+            assert named, f"{page}: the first line of an nginx example must name its file, as # /etc/nginx/conf.d/NAME.conf: {text[:80]}"
+            yield page, named.group(1), text, commands
 
 
 def name_of(path):

@@ -29,24 +29,6 @@ static bool doctor_lmdb_stat_data(const char *directory, struct stat *ret) {
     return there;
 }
 
-/* True if the current user may use the directory and its files; else errno is set. */
-static bool doctor_lmdb_may_use(const char *directory) {
-    static const char *const files[] = {"data.mdb", "lock.mdb", "idem.lock", "idem.shared",
-                                        "idem.state"};
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool may = fd >= 0 && access(directory, R_OK | W_OK | X_OK) == 0;
-
-    for (size_t i = 0; may && i < sizeof(files) / sizeof(files[0]); i++)
-        may = faccessat(fd, files[i], R_OK | W_OK, 0) == 0 || errno == ENOENT;
-    if (fd >= 0)
-        close(fd);
-    return may;
-}
-
-static bool doctor_lmdb_may_make(const char *directory) {
-    return access(directory, W_OK | X_OK) == 0;
-}
-
 /* File systems that are unsafe for a store. Numbers as in statfs(2). */
 
 static const char far[] = "is a network's or another program's: LMDB maps the file and locks it, "
@@ -114,9 +96,9 @@ static bool doctor_lmdb_group_may(const char *path, const struct stat *directory
     return true;
 }
 
-static void doctor_lmdb_report_refusal(struct doctor *d, const char *subject,
+static void doctor_lmdb_report_refusal(struct doctor *d, const char *subject, const char *path,
                                        const struct stat *directory) {
-    char todo[128];
+    char todo[PATH_MAX + 128];
 
     if (d->user == NULL) {
         doctor_find(
@@ -127,23 +109,19 @@ static void doctor_lmdb_report_refusal(struct doctor *d, const char *subject,
             (long)directory->st_uid);
         return;
     }
-    snprintf(todo, sizeof(todo), "give it to them with all that is in it: chown -R %s",
-             d->user->name);
+    snprintf(todo, sizeof(todo), "give it to them with all that is in it: chown -R %s '%s'",
+             d->user->name, path);
     doctor_find(d, DOCTOR_BROKEN, subject, "permissions", todo,
                 "nginx's workers run as %s and may not use it, or not a file in it; it belongs to "
                 "uid %ld: guarded requests get 503",
                 d->user->name, (long)directory->st_uid);
 }
 
-static bool doctor_lmdb_check_owner(struct doctor *d, const char *subject, const char *path,
+static void doctor_lmdb_check_owner(struct doctor *d, const char *subject, const char *path,
                                     const struct stat *directory) {
     struct stat st;
     gid_t gid;
 
-    if (!idem_user_may(d->user, doctor_lmdb_may_use, path)) {
-        doctor_lmdb_report_refusal(d, subject, directory);
-        return false;
-    }
     if ((directory->st_mode & S_IWOTH) != 0)
         doctor_find(d, DOCTOR_UNSAFE, subject, "owner", "chmod 700 the directory",
                     "every user may write to its directory (mode %03o), and replace the store",
@@ -163,7 +141,6 @@ static bool doctor_lmdb_check_owner(struct doctor *d, const char *subject, const
             (long)directory->st_uid, (long)gid);
     else
         doctor_find(d, DOCTOR_OK, subject, "owner", NULL, "uid %ld only", (long)directory->st_uid);
-    return true;
 }
 
 /* Free space. */
@@ -241,40 +218,52 @@ static void doctor_lmdb_check_clock(struct doctor *d, const char *subject,
                     "a wrong clock, what was done is forgotten and runs again");
 }
 
-/* A store that does not exist yet is made by its user, in the directory above it. */
-static bool doctor_lmdb_check_above(struct doctor *d, const char *subject, const char *path,
-                                    const char *above) {
-    const char *user = d->user == NULL ? NULL : d->user->name;
-    char remedy[PATH_MAX + 100], found[PATH_MAX + 100];
-    struct stat st;
+/* True if the store's user may open it or, in the directory above it, make it; else errno is set.
+ */
+static bool doctor_lmdb_may_open(const struct doctor *d, const struct idem_url *url) {
+    char text[PATH_MAX];
 
-    if (stat(above, &st) == 0 && idem_user_may(d->user, doctor_lmdb_may_make, above))
-        return true;
-    snprintf(found, sizeof(found), "%s cannot make it in %s: %s",
-             user == NULL ? "the user who runs this" : user, above, strerror(errno));
-    snprintf(remedy, sizeof(remedy), "install -d%s%s -m 700 %s", user == NULL ? "" : " -o ",
+    snprintf(text, sizeof(text), "%s:%s", url->scheme, url->raw);
+    return idem_user_may(d->user, idem_store_may_open, text);
+}
+
+static void doctor_lmdb_report_unmade(struct doctor *d, const char *subject, const char *path,
+                                      const char *above) {
+    const char *user = d->user == NULL ? NULL : d->user->name, *why = strerror(errno);
+    char remedy[PATH_MAX + 100];
+
+    snprintf(remedy, sizeof(remedy), "install -d%s%s -m 700 '%s'", user == NULL ? "" : " -o ",
              user == NULL ? "" : user, path);
-    doctor_find(d, DOCTOR_BROKEN, subject, "folder", remedy, "%s", found);
-    return false;
+    doctor_find(d, DOCTOR_BROKEN, subject, "folder", remedy, "%s cannot make it in %s: %s",
+                user == NULL ? "the user who runs this" : user, above, why);
 }
 
 bool doctor_lmdb(struct doctor *d, const char *subject, const struct idem_url *url) {
     char path[PATH_MAX], above[PATH_MAX];
     struct stat st;
-    bool there;
+    bool there, may;
 
     snprintf(path, sizeof(path), "%s", url->rest);
     snprintf(above, sizeof(above), "%s", url->rest);
     there = stat(path, &st) == 0;
-    if (!there && !doctor_lmdb_check_above(d, subject, path, dirname(above)))
+    if (!there)
+        (void)dirname(above);
+    may = doctor_lmdb_may_open(d, url);
+    if (!there && !may) {
+        doctor_lmdb_report_unmade(d, subject, path, above);
         return false;
+    }
     doctor_lmdb_check_sync(d, subject, url);
     doctor_lmdb_check_clock(d, subject, url);
     doctor_lmdb_check_system(d, subject, there ? path : above);
     doctor_lmdb_check_room(d, subject, there ? path : above, idem_url_get(url, "size"));
     doctor_lmdb_check_replicas(d, subject);
-    if (there && !doctor_lmdb_check_owner(d, subject, path, &st))
+    if (!may) {
+        doctor_lmdb_report_refusal(d, subject, path, &st);
         return false;
+    }
+    if (there)
+        doctor_lmdb_check_owner(d, subject, path, &st);
     if (there && doctor_lmdb_stat_data(path, &st))
         return true;
     doctor_find(d, DOCTOR_NOTE, subject, "store", NULL,

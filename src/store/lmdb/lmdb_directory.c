@@ -25,6 +25,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <libgen.h>
+#include <limits.h>
 #include <linux/securebits.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -385,4 +387,31 @@ int lmdb_directory_check_file(const struct lmdb_env *env, const char *name,
     if (rc != 0 || (now.dev == file->dev && now.ino == file->ino && now.ino != 0))
         return rc;
     return lmdb_directory_refuse_replaced(env, name, err);
+}
+
+/* Permissions. */
+
+static bool lmdb_directory_may_use(int fd, const char *path) {
+    static const char *const files[] = {"data.mdb", "lock.mdb", "idem.lock", "idem.shared",
+                                        "idem.state"};
+    bool may = access(path, R_OK | W_OK | X_OK) == 0;
+
+    for (size_t i = 0; may && i < sizeof(files) / sizeof(files[0]); i++)
+        may = faccessat(fd, files[i], R_OK | W_OK, 0) == 0 || errno == ENOENT;
+    return may;
+}
+
+bool lmdb_directory_may_open(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code;
+    char above[PATH_MAX];
+    bool may;
+
+    if (fd < 0 && errno == ENOENT && strlen(path) < sizeof(above))
+        return access(dirname(memcpy(above, path, strlen(path) + 1)), W_OK | X_OK) == 0;
+    may = fd >= 0 && lmdb_directory_may_use(fd, path);
+    code = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = code;
+    return may;
 }

@@ -51,4 +51,8 @@ int lmdb_directory_check_file(const struct lmdb_env *env, const char *name,
 int lmdb_directory_refuse_replaced(const struct lmdb_env *env, const char *name,
                                    struct idem_error *err);
 
+/* True if the permissions of this process suffice to use the directory and the files in it, or, if
+   it does not exist, to make it. Else errno is set. */
+bool lmdb_directory_may_open(const char *path);
+
 #endif

@@ -16,6 +16,7 @@
 #include "base/fork.h"
 #include "base/list.h"
 #include "base/units.h"
+#include "store/lmdb/lmdb_directory.h"
 #include "store/lmdb/lmdb_store.h"
 #include "store/store_url.h"
 
@@ -439,6 +440,10 @@ static int driver_check(const struct idem_driver *driver, const struct idem_url 
     return driver_read_config(url, &config, err);
 }
 
+static bool driver_may_open(const struct idem_url *url) {
+    return lmdb_directory_may_open(url->rest);
+}
+
 static int driver_open(const struct idem_driver *driver, const struct idem_url *url,
                        struct idem_loop *loop, const struct idem_clock *clock,
                        struct idem_store **ret, struct idem_error *err) {
@@ -483,6 +488,7 @@ const struct idem_driver idem_driver_lmdb = {
     .name = "lmdb",
     .schemes = lmdb_schemes,
     .check = driver_check,
+    .may_open = driver_may_open,
     .open = driver_open,
     .close = driver_close,
     .submit = driver_submit,

@@ -574,14 +574,22 @@ def what_makes_a_guard_unsafe_is_found_wherever_it_is_said(folder):
     check(not [f for f in found if "/off" in f["subject"]], found)
 
 
-@test
-def a_scope_that_any_client_may_claim_is_unsafe(folder):
+BASIC = "auth_basic Shop; auth_basic_user_file /dev/null;"
+
+
+def scope_grades(folder):
+    """Returns a function: the grades of the findings about the scope, in a location with these rules."""
     nginx = Nginx(folder)
 
     def one(rules, **options):
         found = nginx.examine(f"{STATUS} location /x {{ idem replay; idem_prefix x:; {rules} {TO} }}", **options)
         return [f["grade"] for f in found if f["check"] == "scope"]
-    basic = "auth_basic Shop; auth_basic_user_file /dev/null;"
+    return one
+
+
+@test
+def a_scope_that_any_client_may_claim_is_unsafe(folder):
+    one, basic = scope_grades(folder), BASIC
     for rules in ("idem_scope $http_x_user;", "idem_scope 'u-${http_x_user}';", "set $u $http_x_user; idem_scope $u;",
                   "idem_scope $arg_user;", "idem_scope $cookie_user;", "idem_scope $http_x_user; " + basic,
                   "idem_scope $http_x_user; allow 10.0.0.1; deny all; satisfy any; " + basic,
@@ -599,12 +607,7 @@ def a_scope_that_any_client_may_claim_is_unsafe(folder):
 
 @test
 def a_user_name_that_no_password_proves_is_unsafe(folder):
-    nginx = Nginx(folder)
-
-    def one(rules, **options):
-        found = nginx.examine(f"{STATUS} location /x {{ idem replay; idem_prefix x:; {rules} {TO} }}", **options)
-        return [f["grade"] for f in found if f["check"] == "scope"]
-    basic = "auth_basic Shop; auth_basic_user_file /dev/null;"
+    one, basic = scope_grades(folder), BASIC
     for rules in ("idem_scope $remote_user;", "set $u $u$remote_user; idem_scope $u;", "idem_scope $remote_user; auth_basic off;",
                   f"idem_scope $remote_user; allow 10.0.0.1; deny all; satisfy any; {basic}",
                   "idem_scope $remote_user; auth_basic Shop;", "set $realm off; idem_scope $remote_user; auth_basic $realm; auth_basic_user_file /dev/null;",
